@@ -53,14 +53,14 @@ pytest_plugins = [
 
 UNIT = Path(__file__).parent / "unit"
 UNIT_SECONDS = 120
-"""What a test without servers may take; those with servers may take more (`pyproject.toml`)."""
+"""The seconds that a test without servers may take; those with servers may take more (`pyproject.toml`)."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give the tests of `unit` a limit of their own."""
-    for item in items:
-        if UNIT in item.path.parents and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(UNIT_SECONDS))
+    for test in items:
+        if UNIT in test.path.parents and not test.get_closest_marker("timeout"):
+            test.add_marker(pytest.mark.timeout(UNIT_SECONDS))
 
 
 @pytest.hookimpl(wrapper=True)

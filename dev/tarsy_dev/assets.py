@@ -124,8 +124,8 @@ def build(source: Path, folder: Path, *arguments: str) -> None:
     script = source / "build.sh"
     done = progress.follow([script, folder, *arguments], reader, what=source.name, env=go.env)
     if done.returncode != 0:
-        kept = "what it downloaded and compiled is kept for the next run"
-        raise AssetError(f"{script} failed; {kept}. It said:\n{done.stdout}")
+        hint = "what it downloaded and compiled is kept for the next run"
+        raise AssetError(f"{script} failed; {hint}. It said:\n{done.stdout}")
 
 
 def downloads(sums: str, cached: Path) -> int:

@@ -22,7 +22,7 @@ from tarsy_dev import cache, errors, tools
 
 
 class BackgroundError(errors.Error):
-    """What was to run in the background does not come up, or does not end."""
+    """A process in the background does not come up, or does not end."""
 
 
 class Supervisor:
@@ -61,8 +61,8 @@ class Supervisor:
 
         def ready() -> bool:
             if supervisor.poll() is not None:
-                said = self._log.read_text() if self._log.exists() else ""
-                raise BackgroundError(f"{self._what} did not come up; {self._log} says:\n{said}")
+                log_text = self._log.read_text() if self._log.exists() else ""
+                raise BackgroundError(f"{self._what} did not come up; {self._log} says:\n{log_text}")
             return self._ready.exists()
 
         _wait(ready, timeout=timeout, what=f"the start, of which {self._log} tells more")
@@ -124,7 +124,7 @@ class StopSignals:
         return True
 
 
-def shown(path: Path) -> str:
+def typed_path(path: Path) -> str:
     """Return a path as one would type it here; the dot command of a shell needs a slash in it."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 

@@ -1,7 +1,7 @@
 """Waiting for a condition without sleeping.
 
-The servers of this package tell a `Changes` whenever something that can be observed has changed; whoever waits has its
-condition looked at again then, and only then. Polling would be simpler and either slow or busy; an `asyncio.Event` per
+The servers of this package tell a `Changes` whenever something that can be observed has changed; the condition of each
+waiter is checked again then, and only then. Polling would be simpler and either slow or busy; an `asyncio.Event` per
 condition would have to exist before the test knows what it is going to wait for.
 """
 

@@ -39,7 +39,7 @@ class ChildError(errors.Error):
 
 
 class Process(Protocol):
-    """What we do with a child, as `subprocess.Popen` has it."""
+    """The controls of a child process, as `subprocess.Popen` has them."""
 
     pid: int
     returncode: int | None
@@ -158,7 +158,7 @@ def follow_parent(death: signal.Signals) -> Callable[[], None]:
 
 
 def http_status(connection: HTTPConnection, path: str, *, posted: object = None) -> int:
-    """GET `path`, or POST what is `posted` there as JSON: the status, or 0 while nobody answers. For `wait_until`.
+    """GET `path`, or POST `posted` there as JSON: the status, or 0 while no server answers. For `wait_until`.
 
     The connection is closed.
     """
@@ -174,19 +174,19 @@ def http_status(connection: HTTPConnection, path: str, *, posted: object = None)
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports of 127.0.0.1 that nobody listens on, for servers that can only be told a port.
+    """Return ports of 127.0.0.1 on which nothing listens, for servers that can only be told a port.
 
-    No port is returned twice, nor to another process while this one runs, and none that the system gives to whoever
-    asks for any, or to a connection (net.ipv4.ip_local_port_range, from 32768 by default): so nobody takes it before
-    the server does.
+    No port is returned twice, nor to another process while this one runs, and none that the system gives to a process
+    that asks for any, or to a connection (net.ipv4.ip_local_port_range, from 32768 by default): so no other process
+    takes it before the server does.
     """
-    found: list[int] = []
+    ports: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
-        if len(found) == count:
+        if len(ports) == count:
             break
         if _is_ours(port):
-            found.append(port)
-    return found
+            ports.append(port)
+    return ports
 
 
 _PORTS = range(20_000, 30_000)
@@ -201,7 +201,7 @@ def _register() -> int:
 
 
 def _is_ours(port: int) -> bool:
-    """Have it, unless it was returned, another process has it, or somebody listens on it."""
+    """Reserve it, unless it was returned, another process has it, or a server listens on it."""
     if port in _OURS:
         return False
     try:

@@ -77,7 +77,9 @@ def _table(command: click.Command, *, wanted: Callable[[click.Parameter], bool])
     """Yield the table of a command's options, if it has any."""
     context = click.Context(command)
     records = [each.get_help_record(context) for each in command.get_params(context) if wanted(each)]
-    rows = [[" ".join(_shown(part).split()).replace("|", "\\|") for part in record] for record in records if record]
+    rows = [
+        [" ".join(_without_marks(part).split()).replace("|", "\\|") for part in record] for record in records if record
+    ]
     if rows := [row for row in rows if row[1]]:
         yield "| Option | |\n|---|---|"
         yield from (f"| `{option}` | {text} |" for option, text in rows)
@@ -89,14 +91,14 @@ def _section(name: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=f"tarsy {name}", help_option_names=["-h", "--help"])
     usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
     yield f"## {name}\n"
-    yield " ".join(_shown(command.help or "").split()) + "\n"
+    yield " ".join(_without_marks(command.help or "").split()) + "\n"
     yield f"    {usage}\n"
     yield from _table(command, wanted=lambda each: each.name not in sessions.OPTIONS and "--help" not in each.opts)
-    if found := examples(command):
+    if lines := examples(command):
         yield "Examples:\n"
-        yield from (f"    {example}" for example in found)
+        yield from (f"    {example}" for example in lines)
         yield ""
 
 
-def _shown(text: str) -> str:
+def _without_marks(text: str) -> str:
     return text.replace("\b", "")

@@ -94,8 +94,8 @@ class Administrator:
     ) -> Path:
         """Write a kubeconfig whose current namespace is `namespace`, and return its path.
 
-        It speaks for the administrator, or for whoever the `token` belongs to; then `user` is only its name. `url` is
-        another address of the API server than `self.url`.
+        It speaks for the administrator, or for the owner of `token`; then `user` is only its name. `url` is another
+        address of the API server than `self.url`.
         """
         if token is None:
             cert, key = self._pem(f"{user}.crt"), self._pem(f"{user}.key")
@@ -194,7 +194,7 @@ class Administrator:
         return self._ask(f"/api/v1/namespaces/{namespace}/serviceaccounts/default") == HTTPStatus.OK
 
     def _ask(self, path: str, *, posted: object = None, port: int | None = None) -> int:
-        """GET, or POST what is given, as the administrator: the status, or 0 while nobody answers."""
+        """GET, or POST `posted`, as the administrator: the status, or 0 while no server answers."""
         return children.http_status(self._connection(timeout=60 if posted else 5, port=port), path, posted=posted)
 
     def _connection(self, *, timeout: float, port: int | None = None) -> HTTPSConnection:
@@ -322,7 +322,7 @@ class ControlPlane(Administrator):
         self._running[name].process.send_signal(what)
 
     def check(self) -> None:
-        """Raise children.ChildError if a component has ended that nobody killed."""
+        """Raise children.ChildError if a component has ended that was not killed here."""
         for child in self._running.values():
             child.check()
 

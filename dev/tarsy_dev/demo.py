@@ -1,8 +1,8 @@
 """`make demo`: one recorded alert, investigated on embedded parts, from an empty machine to analysis and summary.
 
-Everything is real but the pods, which nobody runs (`tarsy_dev.shop`), and the model, which is scripted unless a key is
-set, such as GOOGLE_API_KEY: the scripted one speaks Gemini's protocol over loopback, so that SDK and wire are real in
-any case.
+Everything is real but the pods, which no kubelet runs (`tarsy_dev.shop`), and the model, which is scripted unless a key
+is set, such as GOOGLE_API_KEY: the scripted one speaks Gemini's protocol over loopback, so that SDK and wire are real
+in any case.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Shell:
-    """kubectl and the API, as somebody with `.dev/demo/env` sourced has them."""
+    """kubectl and the API, as a user with `.dev/demo/env` sourced has them."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
@@ -111,8 +111,8 @@ def _investigate(shell: _Shell, *, keep: bool) -> int:
 
 
 def _ended(shell: _Shell, name: str, progress: _Progress) -> dict[str, Any] | None:
-    found = json.loads(shell.kubectl("get", "alertinvestigations", name, "--output=json"))
-    status: dict[str, Any] = found["status"]
+    manifest = json.loads(shell.kubectl("get", "alertinvestigations", name, "--output=json"))
+    status: dict[str, Any] = manifest["status"]
     if "phase" not in status:
         return None
     progress.show(status)
@@ -161,8 +161,8 @@ def _report(shell: _Shell, name: str, status: dict[str, Any]) -> None:
 
 def _wait(look: Callable[[], T | None], *, what: str, timeout: float) -> T:
     deadline = time.monotonic() + timeout
-    while (found := look()) is None:
+    while (outcome := look()) is None:
         if time.monotonic() > deadline:
             raise DemoError(f"waited {timeout:g} s in vain for {what}; the logs are in .demo")
         time.sleep(0.2)
-    return found
+    return outcome

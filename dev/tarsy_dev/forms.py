@@ -1,4 +1,4 @@
-"""What single values of the chart may look like: patterns and bounds, as Kubernetes has them."""
+"""Forms of single values of the chart: patterns and bounds, as Kubernetes has them."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ OFFERS: dict[str, Callable[[], list[Message]]] = {
     "pages": lambda: [SAY | {"_meta": {"x": "x" * 6 * 2**20}}],
     "fickle": lambda: [SAY | {"description": f"It is say, for the time being {next(_TIMES)}."}],
 }
-"""What it offers."""
+"""Additional tools, by offer."""
 
 HOWS: dict[str, Callable[[], Iterable[str]]] = {
     "fine": lambda: ["fine"],
@@ -85,11 +85,13 @@ ODD: dict[str, Message] = {
     "an error with half an emoji": {"error": {"code": -32000, "message": "cut here: \ud83d"}},
     "no result": {"result": "password=cnryS3cret"},
 }
-"""What it answers with beside `HOWS`: json.dumps writes half a pair of surrogates as JavaScript does."""
+"""Answers besides those of `HOWS`: json.dumps writes half a pair of surrogates as JavaScript does."""
 WORDS = 25_000
 """How often it tells with how flood how far it is, and writes a log message, before it answers."""
 SECRET = "password=cnryS3cret"
-"""What it tells with how secret: whole, across where a line is cut, and in words that are too long to be shown."""
+"""A secret that it sends with how secret: whole, across where a line is cut, and in words that are too long to be
+shown.
+"""
 
 
 ENDLESS: Message = {"id": 0, "method": "tools/call", "params": {"arguments": {"how": "endless"}}}
@@ -134,7 +136,7 @@ def answer(request: Message, *, offer: str) -> Iterator[bytes]:
 
 
 def fault(request: Message) -> Fault | None:
-    """What is to go wrong with the answer to a request."""
+    """Return the fault of the answer to a request, if it has one."""
     how = request["params"]["arguments"]["how"] if request.get("method") == "tools/call" else None
     return how if how in FAULTS else None
 
@@ -146,7 +148,7 @@ def half(request: Message) -> bytes:
 
 
 def notices(request: Message) -> Iterator[bytes]:
-    """What it says of a call before it answers."""
+    """Yield the notifications of a call that precede its answer."""
     if request["method"] != "tools/call":
         return
     token = request["params"].get("_meta", {}).get("progressToken")
@@ -158,9 +160,9 @@ def notices(request: Message) -> Iterator[bytes]:
         case "half an emoji":
             yield _notice("progress", progressToken=token, progress=1, message="cut here: \ud83d")
         case "secret":
-            for said in (SECRET, f"{'x ' * 507}{SECRET}", SECRET * 1000):
-                yield _notice("progress", progressToken=token, progress=1, message=said)
-                yield _notice("message", level="info", logger="l", data=said)
+            for message in (SECRET, f"{'x ' * 507}{SECRET}", SECRET * 1000):
+                yield _notice("progress", progressToken=token, progress=1, message=message)
+                yield _notice("message", level="info", logger="l", data=message)
 
 
 def _notice(kind: str, **params: Any) -> bytes:
@@ -168,7 +170,7 @@ def _notice(kind: str, **params: Any) -> bytes:
 
 
 class Server:
-    """What is served over HTTP."""
+    """The server over HTTP."""
 
     def __init__(self, *, wire: Wire, offer: str, stream: bool, deaf: bool) -> None:
         self.url = ""
@@ -249,7 +251,7 @@ class Server:
         if wrong in ("reset", "crash"):
             writer.transport.abort()
         elif wrong != "half":
-            await reader.read()  # until whoever has asked gives up
+            await reader.read()  # until the caller gives up
 
     async def _answer(self, request: Message, writer: asyncio.StreamWriter) -> None:
         events = self._wire == "events" or request is ENDLESS
@@ -262,13 +264,13 @@ class Server:
         self.lists += request["method"] == "tools/list"
         pieces = answer(request, offer=self.offer)
         if events:
-            said = (b"data: " + notice + b"\n\n" for notice in notices(request))
-            pieces = itertools.chain(said, [b"data: "], pieces, [b"\n\n"])
+            notifications = (b"data: " + notice + b"\n\n" for notice in notices(request))
+            pieces = itertools.chain(notifications, [b"data: "], pieces, [b"\n\n"])
         packer = zlib.compressobj(wbits=31)
         for piece in pieces:
-            data = packer.compress(piece) if self._wire == "gzip" else piece
-            writer.write(data)
-            self.sent += len(data)
+            encoded = packer.compress(piece) if self._wire == "gzip" else piece
+            writer.write(encoded)
+            self.sent += len(encoded)
             await writer.drain()
         if self._wire == "gzip":
             writer.write(packer.flush())

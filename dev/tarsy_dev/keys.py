@@ -1,4 +1,4 @@
-"""By what a call can be told: investigation, stage, agent, kind, iteration and place.
+"""Keys by which a call is recognised: investigation, stage, agent, kind, iteration and place.
 
 Everything is taken from what a model is sent, and nothing from headers or from tarsy's own ids: the oracle of the fault
 tests must not depend on the program that it judges. The lines that tarsy's prompts contain are matched here and nowhere
@@ -11,7 +11,7 @@ import re
 from typing import Literal, NamedTuple, TypeAlias
 
 Kind: TypeAlias = Literal["agent", "synthesis", "summary", "chat", "tool_summary"]
-"""What a request is for."""
+"""The purpose of a request."""
 
 AGENT_LINE = re.compile(
     r"^You are (?P<agent>.+?), the agent of (?:stage '(?P<stage>[^'\n]*)' of )?chain '(?P<chain>[^'\n]*)'\.",
@@ -27,7 +27,7 @@ _LAST_WORDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("summary", re.compile(r"^Sum up this investigation\.\Z", re.MULTILINE)),
     ("tool_summary", re.compile(r"^Sum up this result of \S+ in fewer than [\d,]+ tokens\.\Z", re.MULTILINE)),
 )
-"""The last line of the first user message, which is tarsy's and nobody else's."""
+"""The last line of the first user message, which tarsy alone writes."""
 
 _QUESTION = re.compile(
     r"<!-- DATA (?P<word>\w+) START -->\n(?P<question>(?:(?!<!-- DATA ).)*)\n<!-- DATA (?P=word) END -->\n\n"
@@ -88,7 +88,7 @@ def find(*, system: str, first_user: str) -> Key:
 
 
 def kind(*, system: str, first_user: str) -> Kind:
-    """What a conversation is for; an agent's where nothing says otherwise."""
+    """Return the purpose of a conversation; an agent's where nothing says otherwise."""
     for kind, last_words in _LAST_WORDS:
         if last_words.search(first_user):
             return kind

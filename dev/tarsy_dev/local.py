@@ -30,8 +30,8 @@ def main(arguments: Sequence[str]) -> int:
     world = Local(parsed.state.resolve(), demo=parsed.demo)
     parsed.do(world)
     if parsed.do is Local.up:
-        print(f"The local world is up; its logs are in {background.shown(world.state)}. Next:\n")
-        print(f"  . {background.shown(world.env)} && tarsy operator\n")
+        print(f"The local world is up; its logs are in {background.typed_path(world.state)}. Next:\n")
+        print(f"  . {background.typed_path(world.env)} && tarsy operator\n")
         print("It goes on in the background until 'make local-down'.")
     return 0
 

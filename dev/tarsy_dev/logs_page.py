@@ -52,11 +52,11 @@ def lines(sources: Path = SOURCES) -> list[Line]:
     return [
         line
         for path, tree in trees.items()
-        for line in _lines_of(tree, helpers, place=path.relative_to(sources).with_suffix(""))
+        for line in _lines_of(tree, helpers, module_path=path.relative_to(sources).with_suffix(""))
     ]
 
 
-def _lines_of(tree: ast.Module, helpers: Mapping[str, tuple[str, ...]], *, place: Path) -> Iterator[Line]:
+def _lines_of(tree: ast.Module, helpers: Mapping[str, tuple[str, ...]], *, module_path: Path) -> Iterator[Line]:
     loggers = {
         target.id
         for node in tree.body
@@ -81,7 +81,7 @@ def _lines_of(tree: ast.Module, helpers: Mapping[str, tuple[str, ...]], *, place
                 and node.func.attr in LEVELS
                 and ast.unparse(node.func.value) in loggers
             ):
-                yield from _lines_of_call(node, variables, helpers, place=place)
+                yield from _lines_of_call(node, variables, helpers, module_path=module_path)
 
 
 def _own_nodes(function: ast.AST) -> Iterator[ast.AST]:
@@ -97,7 +97,7 @@ def _lines_of_call(
     variables: Mapping[str, ast.expr],
     helpers: Mapping[str, tuple[str, ...]],
     *,
-    place: Path,
+    module_path: Path,
 ) -> Iterator[Line]:
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     arguments = call.args[1:] if method == "log" else call.args
@@ -107,14 +107,16 @@ def _lines_of_call(
         if keyword.arg == "extra":
             _read_fields(keyword.value, variables, helpers, keys, actions)
     if not actions:
-        raise LogCallError(f"{place}.py:{call.lineno}: write the action of this line as a text in the same function")
+        raise LogCallError(
+            f"{module_path}.py:{call.lineno}: write the action of this line as a text in the same function"
+        )
     for action in actions:
         yield Line(
             action=action,
             level=LEVELS[method],
             message=_message(arguments),
             fields=tuple(sorted({*keys} - {"action"})),
-            room=place.parts[0],
+            room=module_path.parts[0],
         )
 
 
@@ -178,8 +180,8 @@ def _message(arguments: list[ast.expr]) -> str:
             for form in forms
             for choice in (choices or ["…"])
         ]
-    whole = (re.sub(r"(%s|…)+", "…", form.replace("%%", "%")) for form in forms)
-    return " / ".join(dict.fromkeys(whole))
+    messages = (re.sub(r"(%s|…)+", "…", form.replace("%%", "%")) for form in forms)
+    return " / ".join(dict.fromkeys(messages))
 
 
 def pages() -> dict[Path, str]:

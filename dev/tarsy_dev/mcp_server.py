@@ -65,7 +65,7 @@ class Server:
 
     def __init__(self, *, log: oracle.Log[Call]) -> None:
         self.url = ""
-        """Of streamable HTTP, once it is served."""
+        """The URL of streamable HTTP, once it is served."""
 
         self.hold: Callable[[Call], Awaitable[None]] | None = None
         """Awaited on every arrival, before the tool does anything; may be set while the server runs."""
@@ -92,7 +92,7 @@ class Server:
         """All calls, in order of arrival."""
         return self._log.entries
 
-    def of(self, *, tool: str | None = None, key: str | None = None) -> list[Call]:
+    def calls_of(self, *, tool: str | None = None, key: str | None = None) -> list[Call]:
         """The calls of a tool, of a key, or of both."""
         return [call for call in self.calls if tool in (None, call.tool) and key in (None, call.key)]
 
@@ -120,7 +120,7 @@ class Server:
     ) -> str:
         """Fail the first `times` calls of a key, or (0) all of them. Reads only."""
         async with self._recorded("flaky", key, how=how, times=times) as call:
-            if times and len(self.of(tool="flaky", key=key)) > times:
+            if times and len(self.calls_of(tool="flaky", key=key)) > times:
                 return "not this time"
             call.answered = how
             if how == "tool error":
@@ -185,7 +185,7 @@ class TLS:
     certificate: Path
     key: Path
     clients: Path | None = None
-    """The authorities of clients' certificates; with them nobody is served who has none."""
+    """The authorities of clients' certificates; with them no client without a certificate is served."""
 
 
 @contextlib.asynccontextmanager

@@ -27,7 +27,7 @@ from typing import Any
 from tarsy_dev import children, tools
 
 _MODULES = ("tarsy.cli.main", "tarsy.cli.operator", "tarsy.tools.servers.pool", "tarsy.llm.gemini")
-"""What an operator whose provider is of type `google` imports, sooner or later."""
+"""Modules that an operator whose provider is of type `google` imports, sooner or later."""
 _LONGEST = 128 * 1024
 _STATUS_BYTES = 4
 
@@ -58,27 +58,27 @@ class Nursery:
         self, arguments: Sequence[str], *, name: str, log: Path, cwd: Path, env: Mapping[str, str]
     ) -> children.Child:
         """Run `tarsy` with these arguments, as `children.start` would: a session of its own, its output to `log`."""
-        told, tells = os.pipe()
-        given = json.dumps({"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)}).encode()
+        status_reader, tells = os.pipe()
+        start_request = json.dumps({"arguments": list(arguments), "cwd": str(cwd), "env": dict(env)}).encode()
         try:
             with log.open("ab") as output, self._turn:
                 self._child.check()
-                socket.send_fds(self._ours, [given], [output.fileno(), tells])
+                socket.send_fds(self._ours, [start_request], [output.fileno(), tells])
                 pid = self._ours.recv(_LONGEST)
         finally:
             os.close(tells)
         if not pid:
             raise children.ChildError(f"the nursery ended; {self._child.story()}")
-        return children.Child(name=name, process=Forked(int(pid), told), log=log)
+        return children.Child(name=name, process=Forked(int(pid), status_reader), log=log)
 
 
 class Forked:
     """A process that was forked for us by another, which tells us its status once it has ended."""
 
-    def __init__(self, pid: int, told: int) -> None:
+    def __init__(self, pid: int, status_reader: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
-        self._told = told
+        self._told = status_reader
         self._turn = threading.Lock()
 
     def poll(self) -> int | None:
@@ -105,8 +105,8 @@ class Forked:
         with self._turn:
             if self.returncode is None and select.select([self._told], [], [], timeout)[0]:
                 # Nothing is told where the nursery was killed, and its children with it.
-                said = os.read(self._told, _STATUS_BYTES)
-                self.returncode = int.from_bytes(said, "big", signed=True) if said else -signal.SIGKILL
+                status_bytes = os.read(self._told, _STATUS_BYTES)
+                self.returncode = int.from_bytes(status_bytes, "big", signed=True) if status_bytes else -signal.SIGKILL
                 os.close(self._told)
             return self.returncode
 
@@ -126,8 +126,8 @@ def _serve(asked: socket.socket) -> Sequence[str]:
             os.close(ended)
         if asked.fileno() not in readable:
             continue
-        given, descriptors, _, _ = socket.recv_fds(asked, _LONGEST, 2)
-        if not given:
+        start_request, descriptors, _, _ = socket.recv_fds(asked, _LONGEST, 2)
+        if not start_request:
             sys.exit()
         output, tells = descriptors
         pid = os.fork()
@@ -135,23 +135,23 @@ def _serve(asked: socket.socket) -> Sequence[str]:
             follow()
             for descriptor in (tells, *running, *(other for _, other in running.values())):
                 os.close(descriptor)
-            return _become(json.loads(given), output)
+            return _become(json.loads(start_request), output)
         os.close(output)
         running[os.pidfd_open(pid)] = (pid, tells)
         asked.send(str(pid).encode())
 
 
-def _become(given: Mapping[str, Any], output: int) -> Sequence[str]:
+def _become(start_request: Mapping[str, Any], output: int) -> Sequence[str]:
     """Make of this process what `children.start` makes of a new one; the arguments of its command."""
     os.setsid()
     for number in (1, 2):
         os.dup2(output, number)
     os.close(output)
-    os.chdir(given["cwd"])
+    os.chdir(start_request["cwd"])
     os.environ.clear()
-    os.environ.update(given["env"])
+    os.environ.update(start_request["env"])
     importlib.reload(sys.modules["tarsy.failpoints"])
-    arguments: list[str] = given["arguments"]
+    arguments: list[str] = start_request["arguments"]
     sys.argv = ["tarsy", *arguments]
     return arguments
 

@@ -19,7 +19,7 @@ PATIENCE = 240.0
 
 
 class TooLong(errors.Error, TimeoutError):  # noqa: N818 - it reads as what happened
-    """What was waited for did not come."""
+    """An awaited event did not come in time."""
 
 
 @contextlib.asynccontextmanager

@@ -31,14 +31,14 @@ class Access:
     def create_database(self, name: str, *, template: str | None = None) -> str:
         """Create a database, empty or a copy, and return its URL: postgresql://postgres:PASSWORD@127.0.0.1:PORT/NAME.
 
-        Nobody may use the `template` meanwhile.
+        The `template` must not be in use meanwhile.
         """
         copied = f' TEMPLATE "{template}"' if template else ""
         self.execute(f'CREATE DATABASE "{name}"{copied}')
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Delete a database, and disconnect whoever uses it."""
+        """Delete a database, and disconnect all its clients."""
         self.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
     def url(self, database: str = "postgres") -> str:

@@ -23,7 +23,7 @@ _EVERY = 15.0  # seconds between two lines of one step
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What is done now, and how far it is."""
+    """The current step, and how far it is."""
 
     doing: str
     done: int = 0

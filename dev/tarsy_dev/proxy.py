@@ -43,7 +43,7 @@ class _Connection:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     request: bytes = b""
-    """What the client has sent since the server last said something."""
+    """The bytes that the client has sent since the server last sent something."""
 
     losing: bool = False
     """The next reply is swallowed, and the connection cut."""
@@ -165,26 +165,26 @@ class Proxy:
             client.transport.abort()
 
     async def _upwards(self, connection: _Connection, server: asyncio.StreamWriter) -> None:
-        while data := await connection.reader.read(_CHUNK):
+        while chunk := await connection.reader.read(_CHUNK):
             await self._hold(self.delay_up)
-            connection.request = (connection.request + data)[-_REQUEST:]
+            connection.request = (connection.request + chunk)[-_REQUEST:]
             connection.losing = connection.losing or self._is_lost(connection.request)
-            server.write(data)
+            server.write(chunk)
             await server.drain()
-            self.bytes_up += len(data)
+            self.bytes_up += len(chunk)
             self._changes.happened()
         server.write_eof()
 
     async def _downwards(self, connection: _Connection, server: asyncio.StreamReader) -> None:
-        while data := await server.read(_CHUNK):
+        while chunk := await server.read(_CHUNK):
             if connection.losing:
                 self.lost_replies += 1
                 raise ConnectionAbortedError
             connection.request = b""
             await self._hold(self.delay_down)
-            connection.writer.write(data)
+            connection.writer.write(chunk)
             await connection.writer.drain()
-            self.bytes_down += len(data)
+            self.bytes_down += len(chunk)
             self._changes.happened()
         if self.holds_ends:
             await asyncio.Event().wait()
@@ -212,7 +212,7 @@ class Proxy:
 @contextlib.asynccontextmanager
 async def serve(host: str, port: int) -> AsyncIterator[Proxy]:
     """Forward a free port of 127.0.0.1 to `host` and `port`."""
-    (own,) = children.free_ports(1)  # which nobody is given while it is refused
+    (own,) = children.free_ports(1)  # which no other process is given while it is refused
     proxy = Proxy(upstream=(host, port), port=own)
     proxy.heal()
     proxy.accept()

@@ -100,7 +100,7 @@ class _Part:
     """A mapping that gets a section of its own, with its examples."""
 
     node: JSON
-    place: tuple[str, ...]
+    path: tuple[str, ...]
     examples: Sequence[JSON]
 
 
@@ -113,7 +113,7 @@ class _Page:
 
     def sections(self, example: JSON) -> Iterator[str]:
         """The sections of the whole file."""
-        rows, parts = self._rows(_Part(node=self._schema, place=(), examples=[example]))
+        rows, parts = self._rows(_Part(node=self._schema, path=(), examples=[example]))
         yield _section((), "", rows)
         for part in parts:
             yield from self._sections(part)
@@ -127,7 +127,7 @@ class _Page:
             yield from self._sections_by_type(part)
             return
         rows, parts = self._rows(part)
-        yield _section(part.place, part.node.get("description", ""), rows)
+        yield _section(part.path, part.node.get("description", ""), rows)
         for below in parts:
             yield from self._sections(below)
 
@@ -139,7 +139,7 @@ class _Page:
         for name, reference in part.node["discriminator"]["mapping"].items():
             node = _resolved({"$ref": reference}, self._schema)
             examples = [example for example in part.examples if example["type"] == name]
-            rows, below = self._rows(_Part(node=node, place=part.place, examples=examples))
+            rows, below = self._rows(_Part(node=node, path=part.path, examples=examples))
             tables[name] = [row for row in rows if row.key != "type"]
             descriptions[name] = node.get("description", "")
             parts += below
@@ -161,10 +161,10 @@ class _Page:
             example=f"`{next(iter(tables))}`",
             description="Which of the following it is. Each type also has the keys of its own table.",
         )
-        yield _section(part.place, part.node.get("description", ""), [kind, *named])
+        yield _section(part.path, part.node.get("description", ""), [kind, *named])
         for name, rows in tables.items():
             own = [row for row in rows if len(types[row]) == 1]
-            yield _section((*part.place[:-1], f"{part.place[-1]} (type: {name})"), descriptions[name], own)
+            yield _section((*part.path[:-1], f"{part.path[-1]} (type: {name})"), descriptions[name], own)
         for inner in parts:
             yield from self._sections(inner)
 
@@ -176,26 +176,26 @@ class _Page:
             node = _resolved(value, self._schema)
             examples = [example[key] for example in part.examples if key in example]
             if not examples:
-                raise errors.Error(f"{EXAMPLES.name} has no {'.'.join((*part.place, key))}")
-            below = self._below(node, (*part.place, key), [example for example in examples if example is not None])
+                raise errors.Error(f"{EXAMPLES.name} has no {'.'.join((*part.path, key))}")
+            below = self._below(node, (*part.path, key), [example for example in examples if example is not None])
             parts += below
-            if part.place or not below:
+            if part.path or not below:
                 is_required = key in part.node.get("required", ())
                 rows.append(self._row(key, value, node, is_required=is_required, example=examples[0]))
         return rows, parts
 
-    def _below(self, node: JSON, place: tuple[str, ...], examples: Sequence[Any]) -> list[_Part]:
+    def _below(self, node: JSON, path: tuple[str, ...], examples: Sequence[Any]) -> list[_Part]:
         """The mapping that a key holds, alone, in a list or by name; nothing if it holds none."""
         entry = _resolved(node.get("items", {}), self._schema)
         value = _resolved(_values(node), self._schema)
         if _is_mapping(node):
-            return [_Part(node=node, place=place, examples=[example for example in examples if example])]
+            return [_Part(node=node, path=path, examples=[example for example in examples if example])]
         if _is_mapping(entry):
             entries = [entry for example in examples for entry in example]
-            return [_Part(node=entry, place=(*place[:-1], f"{place[-1]}[]"), examples=entries)]
+            return [_Part(node=entry, path=(*path[:-1], f"{path[-1]}[]"), examples=entries)]
         if _is_mapping(value):
             values = [value for example in examples for value in example.values() if value]
-            return [_Part(node=value, place=(*place, "NAME"), examples=values)]
+            return [_Part(node=value, path=(*path, "NAME"), examples=values)]
         return []
 
     def _row(self, key: str, value: JSON, node: JSON, *, is_required: bool, example: Any) -> _Row:
@@ -209,8 +209,8 @@ class _Page:
         )
 
 
-def _section(place: tuple[str, ...], description: str, rows: Sequence[_Row]) -> str:
-    heading = f"`{'.'.join(place)}`" if place else "Keys without a section"
+def _section(path: tuple[str, ...], description: str, rows: Sequence[_Row]) -> str:
+    heading = f"`{'.'.join(path)}`" if path else "Keys without a section"
     text = f"\n## {heading}\n\n" + (f"{description}\n" if description else "")
     if not rows:
         return text
@@ -241,29 +241,29 @@ def type_of(node: JSON, schema: JSON) -> str:
     """A type in words."""
     if "anyOf" in node:
         return " or ".join(dict.fromkeys(type_of(option, schema) for option in node["anyOf"]))
-    found = _resolved(node, schema)
-    if "const" in found or "enum" in found:
-        return " or ".join(f"`{one}`" for one in found.get("enum", [found.get("const")]))
-    if "x-least" in found:
+    resolved = _resolved(node, schema)
+    if "const" in resolved or "enum" in resolved:
+        return " or ".join(f"`{constant}`" for constant in resolved.get("enum", [resolved.get("const")]))
+    if "x-least" in resolved:
         return "duration"
-    if found.get("format", "").startswith("ip"):
+    if resolved.get("format", "").startswith("ip"):
         return "address or network"
-    match found.get("type"):
+    match resolved.get("type"):
         case "array":
-            return f"list of {type_of(found['items'], schema)}"
-        case "object" if _values(found):
-            return f"mapping of names to {type_of(_values(found), schema)}"
+            return f"list of {type_of(resolved['items'], schema)}"
+        case "object" if _values(resolved):
+            return f"mapping of names to {type_of(_values(resolved), schema)}"
         case "null":
             return "`null`"
         case str(name):
             return {"object": "mapping", "integer": "whole number"}.get(name, name)
-    return "mapping" if "discriminator" in found else "anything"
+    return "mapping" if "discriminator" in resolved else "anything"
 
 
 def _values(node: JSON) -> JSON:
-    """What a mapping of names holds."""
+    """Return the schema of the values in a mapping of names."""
     values = [*node.get("patternProperties", {}).values(), node.get("additionalProperties")]
-    return next((one for one in values if isinstance(one, dict)), {})
+    return next((schema for schema in values if isinstance(schema, dict)), {})
 
 
 def _is_mapping(node: JSON) -> bool:
@@ -271,7 +271,7 @@ def _is_mapping(node: JSON) -> bool:
 
 
 def _resolved(node: JSON, schema: JSON) -> JSON:
-    """What a reference, or a choice between something and nothing, leads to."""
+    """Return the schema to which a reference, or a choice between something and nothing, leads."""
     if "$ref" in node:
         return _resolved(schema["$defs"][node["$ref"].rpartition("/")[2]], schema)
     options = [option for option in node.get("anyOf", ()) if option.get("type") != "null"]

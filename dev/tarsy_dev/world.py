@@ -63,7 +63,7 @@ class World:
     database: postgres.Server
     model: children.Child
     env: dict[str, str]
-    """What an operator, kubectl and tarsy need to find it all; PATH is to come before the one there is."""
+    """The variables with which an operator, kubectl and tarsy find it all; PATH is to come before the one there is."""
 
     def check(self) -> None:
         """Raise children.ChildError if a server has ended."""
@@ -138,8 +138,8 @@ def _of_the_chart() -> str:
     """The accounts, roles and bindings that the chart renders, without those of its hooks."""
     made = chart.objects(chart.rendered({"crds": {"enabled": False}}, name=OPERATOR, namespace=NAMESPACE))
     kinds = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-    lasting = (one for one in made if "helm.sh/hook" not in one["metadata"].get("annotations", {}))
-    return yaml.safe_dump_all(one for one in lasting if one["kind"] in kinds)
+    lasting = (manifest for manifest in made if "helm.sh/hook" not in manifest["metadata"].get("annotations", {}))
+    return yaml.safe_dump_all(manifest for manifest in lasting if manifest["kind"] in kinds)
 
 
 def _kubeconfig(plane: controlplane.ControlPlane, account: str) -> Path:
@@ -168,8 +168,8 @@ def _platform(*, model: str, reader: Path) -> dict[str, Any]:
 
 def real_provider() -> str | None:
     """The first provider of the shipped platform file whose key is in the environment; None is the scripted model."""
-    known = _shipped()["llm_providers"].items()
-    return next((name for name, provider in known if os.environ.get(provider.get("api_key_env", ""))), None)
+    shipped = _shipped()["llm_providers"].items()
+    return next((name for name, provider in shipped if os.environ.get(provider.get("api_key_env", ""))), None)
 
 
 def _shipped() -> dict[str, Any]:

@@ -44,9 +44,9 @@ def strategy(node: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         case "string":
             longest = node["maxLength"]
             texts = [st.text(CHARACTERS, min_size=node.get("minLength", 0), max_size=min(longest, 20))]
-            texts.append(st.sampled_from(["a", "\U0001f4a5", "\0"]).map(lambda one: one * longest))
+            texts.append(st.sampled_from(["a", "\U0001f4a5", "\0"]).map(lambda character: character * longest))
             if "pattern" in node:
-                texts = [st.from_regex(node["pattern"]).filter(lambda one: len(one) <= longest), st.just("a")]
+                texts = [st.from_regex(node["pattern"]).filter(lambda match: len(match) <= longest), st.just("a")]
             return st.one_of(texts)
         case "integer":
             low, high = node.get("minimum", -(2**63)), node.get("maximum", 2**63 - 1)
@@ -62,7 +62,7 @@ def strategy(node: Mapping[str, Any]) -> st.SearchStrategy[Any]:
         case _:
             wanted = {name: strategy(child) for name, child in node.get("properties", {}).items()}
             required = {name: wanted.pop(name) for name in node.get("required", ())}
-            return st.fixed_dictionaries(required, optional={name: st.none() | one for name, one in wanted.items()})
+            return st.fixed_dictionaries(required, optional={name: st.none() | field for name, field in wanted.items()})
 
 
 def with_one_field(valid: Mapping[str, Any], specs: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

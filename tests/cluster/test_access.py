@@ -1,4 +1,4 @@
-"""Who may do what, on a real API server: every route of the API, whoever else has added it."""
+"""Access rights on a real API server: every route of the API, including routes that other modules add."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ class API:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
-        given = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
-        given |= headers or {}
-        async with self._session.request(method, path, data=body, headers=given) as response:
+        request_headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        request_headers |= headers or {}
+        async with self._session.request(method, path, data=body, headers=request_headers) as response:
             if response.status >= 400:
                 assert response.content_type == "application/problem+json"
             if response.status == 401:
@@ -100,7 +100,7 @@ class API:
             return response.status, json.loads(text) if text and "json" in response.content_type else text
 
     async def everywhere(self, identity: UUID, *, token: str | None) -> dict[tuple[str, str], tuple[int, Any]]:
-        """What each route answers about an investigation, or about what is sent as `{}`."""
+        """Return what each route answers about an investigation, or about a body that is `{}`."""
         return {
             (method, path): await self.call(method, path, described, identity=identity, token=token)
             for method, path, described in self.routes
@@ -150,14 +150,14 @@ async def admitted(database: databases.Database, cluster: client.Cluster) -> Cal
 
 
 async def state(database: databases.Database) -> list[tuple[Any, ...]]:
-    """What nobody may have changed who is not let in."""
+    """Return the rows that a caller without access must not have changed."""
     work = await queue.rows(database, "SELECT investigation, state, cancel, revision FROM work")
     runs = await queue.rows(database, "SELECT count(*) FROM runs")
     audited = await queue.rows(database, "SELECT count(*) FROM audit WHERE action <> 'session-code'")
     return [*work, *runs, *audited]
 
 
-async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
+async def test_caller_without_a_right_of_its_own_is_let_in_nowhere(
     api: API,
     serve: Serve,
     plane: Administrator,
@@ -174,8 +174,8 @@ async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
         await accounts.create(admin, name, may=accounts.EDITOR) for name in ("good", "revoked", "deleted")
     ]
     await accounts.delete(admin, "deleted")  # before anybody asks: the API server itself believes a token for 10 s
-    for one in (good, revoked):
-        await waiting.seen(lambda token=one: _is_let_in(api, identity, token, clock))  # type: ignore[misc]
+    for bearer in (good, revoked):
+        await waiting.seen(lambda token=bearer: _is_let_in(api, identity, token, clock))  # type: ignore[misc]
     await accounts.revoke(admin, "revoked")
     await waiting.seen(lambda: _is_refused(api, identity, revoked, clock))
     now = int(time.time())
@@ -194,26 +194,26 @@ async def test_nobody_is_let_in_anywhere_without_a_right_of_their_own(
         "rights taken away": (revoked, 403),
     }
     for case, (token, status) in refused.items():
-        for (method, path), (found, problem) in (await api.everywhere(identity, token=token)).items():
+        for (method, path), (code, problem) in (await api.everywhere(identity, token=token)).items():
             if status == 403 and path in FOR_EVERY_USER:
-                assert found == 201, (case, method, path, problem)
+                assert code == 201, (case, method, path, problem)
                 continue
-            assert found == status, (case, method, path, problem)
+            assert code == status, (case, method, path, problem)
             if status == 403:
                 assert FORBIDDEN.match(problem["detail"]), problem
     assert await _is_let_in(api, identity, accounts.signed(plane, good, exp=now + 600)), "what we sign are tokens"
 
     nowhere = await client.connect(Path(unreachable))
     try:
-        for (method, path), (found, problem) in (await (await serve(nowhere)).everywhere(identity, token=good)).items():
-            assert (found, "try again" in problem["detail"]) == (503, True), (method, path)
+        for (method, path), (code, problem) in (await (await serve(nowhere)).everywhere(identity, token=good)).items():
+            assert (code, "try again" in problem["detail"]) == (503, True), (method, path)
     finally:
         await nowhere.close()
     assert await state(database) == before
 
     for method, path, described in api.routes:  # each with its own: some end it, or delete it
-        found, problem = await api.call(method, path, described, identity=await admitted(), token=good)
-        assert found not in (401, 403, 429, 500, 503), (method, path, problem)
+        code, problem = await api.call(method, path, described, identity=await admitted(), token=good)
+        assert code not in (401, 403, 429, 500, 503), (method, path, problem)
 
 
 async def _is_let_in(api: API, identity: UUID, token: str, clock: Clock | None = None) -> bool:
@@ -293,8 +293,8 @@ async def bare(cluster: client.Cluster, database: databases.Database, clock: Clo
 
 
 def _telling(asks: Any) -> Callable[..., Any]:
-    async def tell(told: Any = Depends(asks)) -> Any:
-        return told
+    async def tell(answer: Any = Depends(asks)) -> Any:
+        return answer
 
     return tell
 
@@ -332,7 +332,7 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
         await waiting.seen(lambda user=user: has_it(user))  # type: ignore[misc]
         for verb, paths in asked.items():
             for path in paths:
-                status, told = await asks(user, path)
+                status, answer = await asks(user, path)
                 if verb == user:
                     assert status == 200
                     continue
@@ -344,20 +344,20 @@ async def test_each_right_is_good_for_what_it_is_on_the_objects(
                     "feedback": "create alertinvestigations/feedback",
                 }.get(verb, f"{verb} alertinvestigations")
                 missing = "get alertinvestigations" if hidden else missing
-                assert (status, told["detail"]) == (403, f"User {user} may not {missing} in namespace {namespace}")
+                assert (status, answer["detail"]) == (403, f"User {user} may not {missing} in namespace {namespace}")
 
 
 async def test_a_list_is_of_a_namespace_as_it_is_now(bare: API, editor: str, plane: Administrator) -> None:
     uid = plane.kubectl("get", "namespace", "default", "-o", "jsonpath={.metadata.uid}")
-    status, told = await bare.ask("GET", "/lists?namespace=default", token=editor)
-    assert (status, told["namespaces"]) == (200, {"default": uid})
-    status, told = await bare.ask("GET", "/lists?namespace=never-there", token=editor)
-    assert (status, told["detail"]) == (404, "there is no namespace never-there")
+    status, answer = await bare.ask("GET", "/lists?namespace=default", token=editor)
+    assert (status, answer["namespaces"]) == (200, {"default": uid})
+    status, answer = await bare.ask("GET", "/lists?namespace=never-there", token=editor)
+    assert (status, answer["detail"]) == (404, "there is no namespace never-there")
     for name in ("..", ".", "a/b", "A", "", "a" * 64):
         assert (await bare.ask("GET", f"/lists?namespace={name}", token=editor))[0] == 422
 
 
-async def test_nobody_learns_which_ids_there_are(
+async def test_caller_without_rights_does_not_learn_which_ids_exist(
     api: API, admin: client.Cluster, admitted: Callable[..., Awaitable[UUID]], clock: Clock, editor: str
 ) -> None:
     here, elsewhere = await admitted(), await admitted(namespace="default")
@@ -371,8 +371,8 @@ async def test_nobody_learns_which_ids_there_are(
             url = f"/api/v1/investigations/{{}}{path}"
             status, problem = await api.ask(method, url.format(unknown), token=token)
             for identity in ids:
-                told = await api.ask(method, url.format(identity), token=token)
-                assert json.loads(json.dumps(told).replace(str(identity), str(unknown), 1)) == [status, problem]
+                answer = await api.ask(method, url.format(identity), token=token)
+                assert json.loads(json.dumps(answer).replace(str(identity), str(unknown), 1)) == [status, problem]
             assert status == (403 if token == nobody else 404)
 
 
@@ -389,14 +389,14 @@ async def test_a_transcript_belongs_to_the_namespace_that_its_object_was_in(
     ):
         identity = await admitted(namespace=namespace, namespace_uid=uid)
         for path in ("", "/timeline"):
-            found, _ = await api.ask("GET", f"/api/v1/investigations/{identity}{path}", token=editor)
-            assert found == status, (uid, namespace)
+            code, _ = await api.ask("GET", f"/api/v1/investigations/{identity}{path}", token=editor)
+            assert code == status, (uid, namespace)
         for path in ("/chat", "/chat/cancel"):
-            found, _ = await api.ask("POST", f"/api/v1/investigations/{identity}{path}", token=editor, body=b"{}")
-            assert (found == 404) == (status == 404)
+            code, _ = await api.ask("POST", f"/api/v1/investigations/{identity}{path}", token=editor, body=b"{}")
+            assert (code == 404) == (status == 404)
 
 
-async def test_what_is_left_of_a_namespace_that_is_gone_is_purged_by_who_may_delete_in_all(
+async def test_remains_of_a_gone_namespace_are_purged_by_callers_who_may_delete_in_all(
     api: API,
     cluster: client.Cluster,
     admin: client.Cluster,
@@ -426,7 +426,7 @@ async def _is_let_in_anew(api: API, admitted: Callable[..., Awaitable[UUID]], to
     return await _is_let_in(api, await admitted(), token, clock)
 
 
-async def test_what_was_found_out_holds_for_its_time_and_is_never_a_yes_without_the_api_server(
+async def test_review_answers_hold_for_their_time_and_permit_nothing_without_the_api_server(
     serve: Serve,
     cluster: client.Cluster,
     plane: Administrator,
@@ -485,7 +485,7 @@ async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_sa
     assert "tokenreviews" not in problem["detail"], "that is for the log"
 
 
-async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_those_of_everybody_proxied(
+async def test_caller_named_by_a_trusted_proxy_has_its_own_rights_and_those_of_all_proxied(
     serve: Serve,
     cluster: client.Cluster,
     admin: client.Cluster,
@@ -517,7 +517,7 @@ async def test_whom_a_trusted_proxy_calls_for_has_the_rights_that_they_have_and_
     assert (await trusting.ask("GET", path, headers=jane, token=editor))[0] == 200
 
 
-async def test_who_asks_for_an_alert_is_its_author_and_stands_in_the_audit(
+async def test_caller_who_submits_an_alert_is_its_author_and_is_in_the_audit(
     serve: Serve, plane: Administrator, namespace: str, database: databases.Database, editor: str
 ) -> None:
     api = await serve(settings=PROXIED)
@@ -552,7 +552,7 @@ async def test_who_asks_for_an_alert_is_its_author_and_stands_in_the_audit(
             assert stored == [(author, author, address)], case
 
 
-async def test_nobody_writes_a_longer_author_than_a_status_holds(plane: Administrator, namespace: str) -> None:
+async def test_author_cannot_be_longer_than_a_status_holds(plane: Administrator, namespace: str) -> None:
     def apply(author: str) -> str:
         made = json.dumps(manifests.investigation("long", author=author))
         return plane.kubectl("apply", "-f", "-", "-o", "jsonpath={.spec.author}", input=made, namespace=namespace)

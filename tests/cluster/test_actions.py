@@ -44,10 +44,10 @@ class API:
             if response.status == 204:
                 assert await response.read() == b""
                 return 204, None
-            said = await response.json(content_type=None)
+            answer = await response.json(content_type=None)
             problem = response.content_type == "application/problem+json"
             assert problem == (response.status >= 400)
-            return response.status, said["detail"] if problem else said
+            return response.status, answer["detail"] if problem else answer
 
     async def cancel(self, identity: UUID | str) -> tuple[int, Any]:
         return await self.send("POST", f"{identity}/cancel")
@@ -61,7 +61,7 @@ Serve = Callable[..., Awaitable[API]]
 
 @pytest.fixture
 async def serve(editor: str) -> AsyncIterator[Serve]:
-    """Serves the API on a cluster and a database, to somebody who may do everything."""
+    """Serve the API on a cluster and a database, to a caller with all rights."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def serving(
@@ -93,7 +93,7 @@ class World:
         self._reconciler = investigations.Reconciler(
             cluster=cluster,
             database=database,
-            index=lambda _, unusable_providers, **_given: chain_index.ChainIndex(
+            index=lambda _, unusable_providers, **_arguments: chain_index.ChainIndex(
                 [queue.CHAIN],
                 platform=queue.PLATFORM,
                 unusable_providers=unusable_providers,
@@ -132,7 +132,7 @@ class World:
         return await objects.get_investigation_uid(self._cluster, namespace=self._cluster.served.own, name=name)
 
     async def watched(self, identity: UUID, name: str = "web-crash") -> None:
-        """What the watch makes of any news of the object."""
+        """Reconcile the object, as the watch does after any event of it."""
         await self._reconciler.reconcile(
             investigations.Key(namespace=self._cluster.served.own, name=name, uid=str(identity))
         )
@@ -151,9 +151,9 @@ class World:
         return await asyncio.to_thread(self._plane.kubectl, *args, input=input, namespace=self._cluster.served.own)
 
     async def audited(self) -> list[tuple[str, str, str, str]]:
-        """What the API was asked for, beside creations, in order."""
-        told = "SELECT action, who, address, name FROM audit WHERE action <> 'create' ORDER BY at"
-        return [(action, who, address, name) for action, who, address, name in await queue.rows(self._database, told)]
+        """Return the audited requests to the API, except creations, in order."""
+        query = "SELECT action, who, address, name FROM audit WHERE action <> 'create' ORDER BY at"
+        return [(action, who, address, name) for action, who, address, name in await queue.rows(self._database, query)]
 
 
 @pytest.fixture
@@ -185,9 +185,9 @@ async def test_a_cancel_is_answered_by_what_it_finds(
     nobody = uuid.uuid4()
     assert await api.cancel(nobody) == (404, f"there is no investigation with id {nobody}")
     assert (await api.cancel("x"))[0] == 404
-    told = await world.audited()
-    assert told[:2] == [done("cancel"), done("cancel", "waiting")]
-    assert [action for action, *_ in told[2:]] == ["chat"]
+    audit_rows = await world.audited()
+    assert audit_rows[:2] == [done("cancel"), done("cancel", "waiting")]
+    assert [action for action, *_ in audit_rows[2:]] == ["chat"]
 
 
 async def test_fifty_concurrent_cancels_end_a_run_once(api: API, world: World, database: databases.Database) -> None:
@@ -267,7 +267,7 @@ async def test_people_with_the_right_say_whether_an_investigation_was_right_each
     too_early = (409, "it has not ended yet: give feedback after its end")
     assert await api.send("POST", f"{running}/feedback", body={"verdict": "wrong"}) == too_early
     path = f"{identity}/feedback"
-    for body, place in (
+    for body, field in (
         ({}, "verdict"),
         ({"verdict": "perhaps"}, "verdict"),
         ({"verdict": "wrong", "cause": "x" * 1001}, "cause"),
@@ -275,39 +275,39 @@ async def test_people_with_the_right_say_whether_an_investigation_was_right_each
         ({"verdict": "wrong", "author": "somebody"}, "author"),
     ):
         status, detail = await api.send("POST", path, body=body)
-        assert (status, place in detail) == (422, True), detail
+        assert (status, field in detail) == (422, True), detail
 
     secret = "sk-ant-api03-" + "Ab1-" * 24
     escaped = {"verdict": "wrong", "cause": "\u00e9" * 1000, "note": f"disk\x00 {secret}"}
-    status, given = await api.send("POST", path, body=escaped)
-    assert (status, given["author"], given["cause"]) == (200, accounts.EDITORS_NAME, "\u00e9" * 1000)
-    assert given["note"].startswith("disk\ufffd [MASKED:")
+    status, feedback = await api.send("POST", path, body=escaped)
+    assert (status, feedback["author"], feedback["cause"]) == (200, accounts.EDITORS_NAME, "\u00e9" * 1000)
+    assert feedback["note"].startswith("disk\ufffd [MASKED:")
     may = {"alertinvestigations": ["get"], "alertinvestigations/feedback": ["create"]}
     judge = apis.bearer(await accounts.create(admin, "judge", may=may))
     assert (await api.send("POST", path, headers=judge, body={"verdict": "correct"}))[0] == 200
     reader = apis.bearer(await accounts.create(admin, "reader", may={"alertinvestigations": accounts.EVERYTHING}))
     missing = f"may not create alertinvestigations/feedback in namespace {cluster.served.own}"
-    for method, said in (("POST", {"verdict": "wrong"}), ("DELETE", None)):
-        status, detail = await api.send(method, path, headers=reader, body=said)
+    for method, verdict in (("POST", {"verdict": "wrong"}), ("DELETE", None)):
+        status, detail = await api.send(method, path, headers=reader, body=verdict)
         assert (status, detail.endswith(missing)) == (403, True)
 
     row = (await api.send("GET", "?feedback=wrong"))[1]["items"][0]
-    whole = (await api.send("GET", str(identity), headers=reader))[1]
-    assert row["feedback"] == whole["feedback"] == {"correct": 1, "partly": 0, "wrong": 1}
+    detail_view = (await api.send("GET", str(identity), headers=reader))[1]
+    assert row["feedback"] == detail_view["feedback"] == {"correct": 1, "partly": 0, "wrong": 1}
     names = [f"system:serviceaccount:{cluster.served.own}:judge", accounts.EDITORS_NAME]
-    assert [said["author"] for said in whole["feedback_by_person"]] == names
-    assert [item["name"] for item in (await api.send("GET", "?feedback=none"))[1]["items"]] == ["running"]
+    assert [feedback_entry["author"] for feedback_entry in detail_view["feedback_by_person"]] == names
+    assert [listed["name"] for listed in (await api.send("GET", "?feedback=none"))[1]["items"]] == ["running"]
     for _ in range(2):
         assert await api.send("DELETE", path) == (204, None)
     assert (await api.send("GET", "?feedback=wrong"))[1]["items"] == []
     exported = (await api.send("GET", f"{identity}/export?format=json"))[1]
-    assert [said["verdict"] for said in exported["feedback_by_person"]] == ["correct"]
+    assert [feedback_entry["verdict"] for feedback_entry in exported["feedback_by_person"]] == ["correct"]
     assert secret not in str(await queue.rows(database, "SELECT CAST(audit AS text) FROM audit"))
     actions = [(action, who) for action, who, *_ in await world.audited() if action.startswith("feedback")]
     assert actions == [("feedback", names[1]), ("feedback", names[0]), ("feedback/withdraw", names[1])]
 
 
-async def test_only_what_has_ended_and_is_not_asked_about_is_purged(
+async def test_purge_takes_only_investigations_that_have_ended_without_an_open_question(
     api: API, world: World, database: databases.Database
 ) -> None:
     identity = await world.admitted()
@@ -376,7 +376,7 @@ async def test_a_purge_that_was_cut_off_is_finished_by_a_repeat_and_by_who_has_t
     assert await world.audited() == [done("purge")]
 
 
-async def test_without_the_api_server_a_purge_is_to_be_finished_later(
+async def test_purge_without_the_api_server_is_to_be_finished_later(
     serve: Serve, world: World, database: databases.Database, cluster: client.Cluster, tmp_path: Path
 ) -> None:
     identity = await world.ended()
@@ -392,7 +392,7 @@ async def test_without_the_api_server_a_purge_is_to_be_finished_later(
     assert [action for action, *_ in await world.audited()] == ["purge"]
 
 
-async def test_who_may_not_or_whose_world_is_away_changes_nothing(
+async def test_caller_without_rights_or_with_backends_away_changes_nothing(
     serve: Serve, world: World, database: databases.Database, cluster: client.Cluster, tmp_path: Path
 ) -> None:
     identity = await world.admitted()

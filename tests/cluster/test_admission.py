@@ -1,4 +1,4 @@
-"""What kubectl makes is admitted: once, with the chain of that moment, or refused with what there is."""
+"""Admission of kubectl's objects: once, with the chain of that moment, or refused with a list of what exists."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def admission(cluster: client.Cluster, database: databases.Database) -> investig
 
 
 class Kubectl:
-    """What a person does in the test's namespace."""
+    """Actions of a user in the test's namespace."""
 
     def __init__(self, plane: Administrator, namespace: str) -> None:
         self._plane = plane
@@ -75,7 +75,7 @@ def kubectl(plane: Administrator, namespace: str) -> Kubectl:
     return Kubectl(plane, namespace)
 
 
-async def test_what_kubectl_made_is_masked_beside_the_loop(
+async def test_object_made_with_kubectl_is_masked_off_the_event_loop(
     cluster: client.Cluster, database: databases.Database, kubectl: Kubectl
 ) -> None:
     threads = set[threading.Thread]()
@@ -91,7 +91,7 @@ async def test_what_kubectl_made_is_masked_beside_the_loop(
     assert threading.main_thread() not in threads
 
 
-async def test_what_kubectl_made_is_admitted_once_whoever_sees_it(
+async def test_object_made_with_kubectl_is_admitted_once_by_any_replica(
     admission: investigations.Reconciler,
     cluster: client.Cluster,
     database: databases.Database,
@@ -129,7 +129,7 @@ async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
     assert (await queue.summary(database, seen.uid)).chain_generation == 1
 
 
-async def test_without_a_chain_it_is_refused_after_the_grace_with_the_types_there_are(
+async def test_object_without_a_chain_is_refused_after_the_grace_with_the_known_types(
     admission: investigations.Reconciler,
     database: databases.Database,
     kubectl: Kubectl,
@@ -186,7 +186,7 @@ def nowhere(plane: Administrator, tmp_path: Path) -> Path:
     return path
 
 
-async def test_while_cluster_or_database_is_away_nothing_is_lost_and_nothing_is_refused(
+async def test_outage_of_cluster_or_database_loses_nothing_and_refuses_nothing(
     admission: investigations.Reconciler,
     cluster: client.Cluster,
     database: databases.Database,
@@ -212,13 +212,13 @@ async def test_while_cluster_or_database_is_away_nothing_is_lost_and_nothing_is_
     assert (await queue.summary(database, seen.uid)).state == "queued"
 
 
-def shown(kubectl: Kubectl, name: str) -> Any:
+def read_object(kubectl: Kubectl, name: str) -> Any:
     return json.loads(kubectl("get", "inv", name, "-o", "json"))
 
 
-def seen(found: Any) -> watch.Seen:
+def seen(manifest: Any) -> watch.Seen:
     """The watch's word on that object."""
-    metadata = found["metadata"]
+    metadata = manifest["metadata"]
     return watch.Seen(
         namespace=metadata["namespace"], name=metadata["name"], uid=metadata["uid"], generation=metadata["generation"]
     )
@@ -234,16 +234,16 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
 ) -> None:
     made = manifests.investigation("unreadable", startsAt="2026-11-21T20:26:18+24:00")
     await asyncio.to_thread(former.store, plane, made, namespace=cluster.served.own)
-    first = shown(kubectl, "unreadable")
+    first = read_object(kubectl, "unreadable")
     await reconciler(cluster, database).reconcile(key(seen(first)))
-    failed = shown(kubectl, "unreadable")
+    failed = read_object(kubectl, "unreadable")
     status = failed["status"]
     remedy = (
         "this version of TARSy cannot read the object: correct it, or delete it and create another: spec.startsAt: "
     )
     assert (status["phase"], status["observedGeneration"]) == ("Failed", 1)
     assert status["message"].startswith(remedy)
-    conditions = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+    conditions = {condition["type"]: (condition["status"], condition["reason"]) for condition in status["conditions"]}
     assert conditions == {
         "Accepted": ("False", "Unreadable"),
         "Finished": ("True", "Unreadable"),
@@ -252,16 +252,16 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
     }
     assert "unreadable" in kubectl("get", "events", "--field-selector=reason=Failed", "-o", "name")
     listed = await objects.list_investigations(cluster, namespace=cluster.served.own, unfinished=True)
-    assert [one.name for one in listed] == []  # so a new process does not try it again
+    assert [investigation.name for investigation in listed] == []  # so a new process does not try it again
     assert await queue.rows(database, "SELECT 1 FROM investigations") == []
 
     await reconciler(cluster, database).reconcile(key(seen(first)))  # of another replica
-    assert shown(kubectl, "unreadable") == failed
-    assert [one.__dict__.get("action") for one in caplog.records].count("investigation_unreadable") == 1
+    assert read_object(kubectl, "unreadable") == failed
+    assert [record.__dict__.get("action") for record in caplog.records].count("investigation_unreadable") == 1
 
     kubectl("patch", "inv", "unreadable", "--type=merge", "--patch", '{"spec": {"ttlSecondsAfterFinished": 5}}')
     await reconciler(cluster, database).reconcile(key(seen(first)))
-    assert shown(kubectl, "unreadable")["status"]["observedGeneration"] == 2
+    assert read_object(kubectl, "unreadable")["status"]["observedGeneration"] == 2
 
 
 @pytest.mark.usefixtures("own_plane")
@@ -282,14 +282,14 @@ async def test_admitted_object_that_cannot_be_read_any_more_goes_on_and_can_be_c
     plane.kubectl("patch", *crd, json.dumps([{"op": "add", "path": path, "value": extra}]))
     try:
         patch = json.dumps({"spec": {"newer": "field", "cancel": True}})
-        while "newer" not in shown(kubectl, made.name)["spec"]:  # a change of a kind is in force some time later
+        while "newer" not in read_object(kubectl, made.name)["spec"]:  # a change of a kind is in force some time later
             kubectl("patch", "inv", made.name, "--type=merge", "--patch", patch)
-        before = shown(kubectl, made.name).get("status")
+        before = read_object(kubectl, made.name).get("status")
         await reconciler(cluster, database).reconcile(key(made))
         assert (await queue.summary(database, made.uid)).cancel == "user"
-        assert shown(kubectl, made.name).get("status") == before
+        assert read_object(kubectl, made.name).get("status") == before
     finally:
         plane.kubectl("patch", *crd, json.dumps([{"op": "remove", "path": path}]))
-        while "newer" in shown(kubectl, made.name)["spec"]:
+        while "newer" in read_object(kubectl, made.name)["spec"]:
             pass
         plane.wait_for_kinds()

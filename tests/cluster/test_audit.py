@@ -41,10 +41,10 @@ def audit_lines(log_lines: loglines.LogLines) -> Lines:
     """Method, path, status and caller of each line of the audit since the last call."""
 
     def lines() -> list[tuple[Any, ...]]:
-        told = [line for line in log_lines() if line.get("action") == "audit"]
-        assert QUOTED not in str(told)
-        assert {line["address"] for line in told} <= {"192.0.2.7"}
-        return [(line["method"], line["path"], line["status"], line.get("who")) for line in told]
+        audited = [line for line in log_lines() if line.get("action") == "audit"]
+        assert QUOTED not in str(audited)
+        assert {line["address"] for line in audited} <= {"192.0.2.7"}
+        return [(line["method"], line["path"], line["status"], line.get("who")) for line in audited]
 
     return lines
 
@@ -130,7 +130,7 @@ async def test_the_audit_needs_a_right_of_its_own(
     assert (await ask(api, "GET", "/api/v1/audit?namespace=default", auditor))[0] == 403
 
 
-async def test_only_the_right_in_all_namespaces_reads_rows_of_those_that_are_gone(
+async def test_right_in_all_namespaces_alone_reads_rows_of_gone_namespaces(
     api: aiohttp.ClientSession,
     admin: client.Cluster,
     cluster: client.Cluster,
@@ -163,12 +163,12 @@ async def test_only_the_right_in_all_namespaces_reads_rows_of_those_that_are_gon
 async def test_each_read_and_each_refusal_is_one_line_without_what_was_searched(
     api: aiohttp.ClientSession, editor: str, ended: UUID, audit_lines: Lines, database: databases.Database
 ) -> None:
-    one = "/api/v1/investigations/{identity}"
+    detail_path = "/api/v1/investigations/{identity}"
     reads = {
         f"/api/v1/investigations?q={QUOTED}&limit=5": "/api/v1/investigations",
-        f"/api/v1/investigations/{ended}": one,
-        f"/api/v1/investigations/{ended}/timeline": f"{one}/timeline",
-        f"/api/v1/investigations/{ended}/export": f"{one}/export",
+        f"/api/v1/investigations/{ended}": detail_path,
+        f"/api/v1/investigations/{ended}/timeline": f"{detail_path}/timeline",
+        f"/api/v1/investigations/{ended}/export": f"{detail_path}/export",
         f"/api/v1/history/sessions/{ended}": "/api/v1/history/sessions/{identity}",
         f"/investigations/{ended}": "/investigations/{identity}",
         "/api/v1/system/queue": "/api/v1/system/queue",
@@ -180,7 +180,7 @@ async def test_each_read_and_each_refusal_is_one_line_without_what_was_searched(
         assert audit_lines() == [("GET", route, 200, accounts.EDITORS_NAME)], path
 
     async with api.get(f"/api/v1/investigations/{ended}/events", headers=apis.bearer(editor)):
-        assert audit_lines() == [("GET", f"{one}/events", 200, accounts.EDITORS_NAME)], "while it streams"
+        assert audit_lines() == [("GET", f"{detail_path}/events", 200, accounts.EDITORS_NAME)], "while it streams"
     async with watching.watching(
         str(api._base_url), headers=apis.bearer(editor) | {"X-Forwarded-For": "192.0.2.7"}
     ) as watcher:
@@ -192,9 +192,9 @@ async def test_each_read_and_each_refusal_is_one_line_without_what_was_searched(
 
     before = await queue.rows(database, "SELECT count(*) FROM audit")
     refused = {
-        ("GET", f"/api/v1/investigations/{ended}", "x.y.z"): (one, 401, None),
-        ("POST", f"/api/v1/investigations/{ended}/cancel", WEBHOOK): (f"{one}/cancel", 403, "api-client"),
-        ("DELETE", f"/api/v1/investigations/{uuid.uuid4()}", editor): (one, 404, accounts.EDITORS_NAME),
+        ("GET", f"/api/v1/investigations/{ended}", "x.y.z"): (detail_path, 401, None),
+        ("POST", f"/api/v1/investigations/{ended}/cancel", WEBHOOK): (f"{detail_path}/cancel", 403, "api-client"),
+        ("DELETE", f"/api/v1/investigations/{uuid.uuid4()}", editor): (detail_path, 404, accounts.EDITORS_NAME),
     }
     for (method, path, token), (route, status, who) in refused.items():
         assert (await ask(api, method, path, token))[0] == status

@@ -64,18 +64,21 @@ async def test_alerts_are_ignored_while_a_budget_refuses_them_and_taken_afterwar
     async def outcomes() -> list[tuple[str, str]]:
         async with session.post("/api/v1/webhooks/alertmanager", data=json.dumps(body)) as response:
             assert response.status == 200
-            return [(one["outcome"], one["reason"]) for one in (await response.json())["alerts"]]
+            return [
+                (alert_outcome["outcome"], alert_outcome["reason"])
+                for alert_outcome in (await response.json())["alerts"]
+            ]
 
-    async def shown() -> dict[str, Any]:
+    async def read_budget() -> dict[str, Any]:
         async with session.get("/api/v1/budgets") as response:
             assert response.status == 200
             (budget,) = (await response.json())["budgets"]
-            found: dict[str, Any] = budget
-            return found
+            only_budget: dict[str, Any] = budget
+            return only_budget
 
     parts = apis.parts(cluster=cluster, database=database, known_budgets={"calls": REFUSING})
     async with apis.served(parts, headers=JSON) as session:
-        assert (await shown())["ledgers"] == []
+        assert (await read_budget())["ledgers"] == []
         await spend(database, 8)
         ((now,),) = await queue.rows(database, "SELECT clock_timestamp()")
         renewal = budgets.period_end("month", now)
@@ -90,7 +93,7 @@ async def test_alerts_are_ignored_while_a_budget_refuses_them_and_taken_afterwar
                 if status == 429:
                     assert (await response.json())["detail"] == until
                     assert 0 < int(response.headers["Retry-After"]) <= 31 * 86400
-        budget = await shown()
+        budget = await read_budget()
         (ledger,) = budget["ledgers"]
         assert ledger == {"subject": "", "spent": 0.0, "reserved": 0.0, "unconfirmed": 8.0, "left": 2.0}
         ((_, _, _, _, limit, *_, renews),) = command._rows(budget)
@@ -118,8 +121,8 @@ async def test_system_page_shows_what_is_left_of_each_budget(
         for amount, unconfirmed_and_left in ((8, "8 2"), (2, "10 nothing")):
             await spend(database, amount)
             calls, each, *_ = await rows()
-            told = "calls Refuse at the limit; 20 % kept for critical all 10 model calls per month 0 0"
-            assert calls.startswith(f"{told} {unconfirmed_and_left} ")
+            row_start = "calls Refuse at the limit; 20 % kept for critical all 10 model calls per month 0 0"
+            assert calls.startswith(f"{row_start} {unconfirmed_and_left} ")
             assert each.startswith("each Wait at the limit each namespace 12.50 cost per day 0.00 0.00 0.00 12.50 ")
 
 
@@ -127,14 +130,14 @@ async def test_system_page_says_that_it_leaves_out_budgets(
     cluster: client.Cluster, database: databases.Database
 ) -> None:
     for number in (system.ITEMS_MAX, system.ITEMS_MAX + 1):
-        known = {f"calls-{index}": REFUSING for index in range(number)}
-        parts = apis.parts(cluster=cluster, database=database, known_budgets=known)
+        known_budgets = {f"calls-{index}": REFUSING for index in range(number)}
+        parts = apis.parts(cluster=cluster, database=database, known_budgets=known_budgets)
         application = app.build(parts)
         site.add(application)
         async with apis.served(parts, application=application) as session, session.get("/system/parts") as response:
             _, _, table = (await response.text()).partition('id="budgets"')
-        shown = re.findall(r"<strong>(calls-\d+)</strong>", table)
-        assert len(set(shown)) == len(shown) == system.ITEMS_MAX
+        listed_budgets = re.findall(r"<strong>(calls-\d+)</strong>", table)
+        assert len(set(listed_budgets)) == len(listed_budgets) == system.ITEMS_MAX
         assert ("More were left out." in table) == (number > system.ITEMS_MAX)
 
 
@@ -189,8 +192,8 @@ async def test_each_passed_threshold_is_one_event_of_the_period_over_all_replica
         for replica in replicas:
             await replica.post()
     uid = json.loads(kubectl("get", "deployment", name, "-o", "json"))["metadata"]["uid"]
-    found = json.loads(kubectl("get", "events", "-o", "json", f"--field-selector=involvedObject.uid={uid}"))["items"]
-    messages = sorted(one["message"] for one in found if one["reason"] == "BudgetThreshold")
+    events = json.loads(kubectl("get", "events", "-o", "json", f"--field-selector=involvedObject.uid={uid}"))["items"]
+    messages = sorted(event["message"] for event in events if event["reason"] == "BudgetThreshold")
     (period,) = {row[0] for row in await queue.rows(database, "SELECT period FROM budget_ledgers")}
     assert messages == [
         f"budget 'calls': {threshold} % of 10 (model calls) is spent in {period} (UTC). See /api/v1/budgets"
@@ -220,5 +223,5 @@ async def test_a_group_that_a_budget_refuses_costs_as_much_as_it_has_alerts(
         session.post("/api/v1/webhooks/alertmanager", data=json.dumps(body)) as response,
     ):
         receipt = await response.json()
-    assert [one["outcome"] for one in receipt["alerts"]] == ["ignored"] * 50
+    assert [alert_outcome["outcome"] for alert_outcome in receipt["alerts"]] == ["ignored"] * 50
     assert sum(handed_over) == 50, "each is looked for in the group once"

@@ -35,7 +35,7 @@ def reconciler(
     agents: tuple[str, ...],
     ingest: webhooks.Ingest = webhooks.Ingest(),  # noqa: B008 - it is frozen
 ) -> chains.Reconciler:
-    known = platforms.Platform(
+    platform = platforms.Platform(
         defaults=platforms.Defaults(llm_provider="only"),
         ingest=ingest,
         llm_providers=PROVIDERS,
@@ -44,7 +44,7 @@ def reconciler(
         },
         agents={name: platforms.Agent() for name in (*agents, "SynthesisAgent", "ChatAgent")},
     )
-    index = functools.partial(chain_index.ChainIndex, platform=known)
+    index = functools.partial(chain_index.ChainIndex, platform=platform)
     return chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=owner))
 
 
@@ -57,9 +57,9 @@ async def test_two_replicas_that_see_it_differently_do_not_correct_each_other(
     second = reconciler(cluster, database, owner=2, agents=())
 
     def ready() -> tuple[str, str]:
-        shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
-        (condition,) = [one for one in shown["status"]["conditions"] if one["type"] == "Ready"]
-        return condition["status"], shown["metadata"]["resourceVersion"]
+        chain: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
+        (condition,) = [candidate for candidate in chain["status"]["conditions"] if candidate["type"] == "Ready"]
+        return condition["status"], chain["metadata"]["resourceVersion"]
 
     await first.reconcile(cluster.served.own)
     status, version = ready()
@@ -92,7 +92,7 @@ async def test_limit_of_a_chain_is_stored_when_it_is_applied_and_when_it_changes
     assert await limits() == [(name, 0)]
 
 
-async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_object(
+async def test_references_missing_for_synthesis_summary_and_chat_are_on_the_object(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(
@@ -103,17 +103,17 @@ async def test_what_is_missing_for_synthesis_summary_and_chat_stands_on_the_obje
     )
     plane.create(made, namespace=cluster.served.own)
     await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
-    shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
-    (found,) = [one for one in shown["status"]["conditions"] if one["type"] == "ResolvedRefs"]
-    assert (found["status"], found["reason"]) == ("False", "ReferenceNotFound")
+    chain: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
+    (resolved,) = [condition for condition in chain["status"]["conditions"] if condition["type"] == "ResolvedRefs"]
+    assert (resolved["status"], resolved["reason"]) == ("False", "ReferenceNotFound")
     there = "Available LLM providers: keyless, only"
     agents = "references unknown agent 'Nobody'. Available agents: ChatAgent, Only, SynthesisAgent"
-    assert found["message"].split("; ") == [
+    assert resolved["message"].split("; ") == [
         f"Chain 'pod-crash' stage 'analysis' synthesis {agents}",
         f"Chain 'pod-crash' executiveSummary references unknown LLM provider 'none'. {there}",
         f"Chain 'pod-crash' chat {agents}",
     ]
-    assert shown["spec"]["executiveSummary"] == {"enabled": True, "llmProvider": "none"}, (
+    assert chain["spec"]["executiveSummary"] == {"enabled": True, "llmProvider": "none"}, (
         "the cluster shows the default"
     )
 
@@ -128,16 +128,16 @@ async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready
     await workers.report(database, only="", keyless="it has no key")
     for _ in range(2):
         await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
-    shown: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
-    conditions = {one["type"]: one for one in shown["status"]["conditions"]}
-    told = "Chain 'pod-crash' stage 'analysis': fallback LLM provider 'keyless' cannot be used: it has no key"
+    chain: Any = json.loads(plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own))
+    conditions = {condition["type"]: condition for condition in chain["status"]["conditions"]}
+    message = "Chain 'pod-crash' stage 'analysis': fallback LLM provider 'keyless' cannot be used: it has no key"
     resolved = conditions["ResolvedRefs"]
-    assert (resolved["status"], resolved["reason"], resolved["message"]) == ("True", "FallbackUnusable", told)
+    assert (resolved["status"], resolved["reason"], resolved["message"]) == ("True", "FallbackUnusable", message)
     assert (conditions["Ready"]["status"], conditions["Ready"]["reason"]) == ("True", "FallbackUnusable")
     listed = plane.kubectl("get", "chains", "-o", "wide", namespace=cluster.served.own)
     header, row = (re.split(r"\s{2,}", line.strip()) for line in listed.splitlines())
     values = dict(zip(header, row, strict=True))
-    assert (values["READY"], values["REASON"], values["MESSAGE"]) == ("True", "FallbackUnusable", told)
+    assert (values["READY"], values["REASON"], values["MESSAGE"]) == ("True", "FallbackUnusable", message)
     narrow = plane.kubectl("get", "chains", namespace=cluster.served.own)
     assert narrow.splitlines()[0].split() == ["NAME", "ALERT", "TYPES", "READY", "REASON", "AGE"]
 
@@ -149,28 +149,28 @@ async def test_a_chain_is_not_ready_while_all_workers_say_that_its_provider_is_u
     plane.create(made, namespace=cluster.served.own)
     reconciling = reconciler(cluster, database, owner=1, agents=("Only",))
 
-    async def shown() -> list[str]:
+    async def read_chain() -> list[str]:
         await reconciling.reconcile(cluster.served.own)
         read = plane.kubectl("get", "chain", "pod-crash", "-o", "json", namespace=cluster.served.own)
-        conditions = {one["type"]: one for one in json.loads(read)["status"]["conditions"]}
+        conditions = {condition["type"]: condition for condition in json.loads(read)["status"]["conditions"]}
         kinds = ("ProvidersUsable", "Ready", "Stalled")
         return [f"{conditions[kind]['status']} {conditions[kind]['reason']}" for kind in kinds]
 
     silent = ["Unknown NoWorker", "True Ready", "False Ready"]
     unusable = ["False ProviderUnusable", "False ProviderUnusable", "True ProviderUnusable"]
-    assert await shown() == silent
+    assert await read_chain() == silent
     await workers.report(database, 1, roles=("api", "controller"))
-    assert await shown() == silent, "who works nothing has no say"
+    assert await read_chain() == silent, "who works nothing has no say"
     await workers.report(database, 2, only="it has no key")
-    assert await shown() == unusable
+    assert await read_chain() == unusable
     await workers.report(database, 3, only="")
-    assert await shown() == ["False ProviderUnusable", "True Ready", "False Ready"]
+    assert await read_chain() == ["False ProviderUnusable", "True Ready", "False Ready"]
     await workers.vanish(database, 3)
-    assert await shown() == unusable
+    assert await read_chain() == unusable
     await workers.report(database, 2, only="")
-    assert await shown() == ["True ProvidersUsable", "True Ready", "False Ready"]
+    assert await read_chain() == ["True ProvidersUsable", "True Ready", "False Ready"]
     await workers.vanish(database, 2)
-    assert await shown() == silent
+    assert await read_chain() == silent
 
 
 async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group_by_them(
@@ -197,15 +197,15 @@ async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group
         ),
     ]
 
-    async def shown(reason: str) -> dict[str, str]:
+    async def read_chain(reason: str) -> dict[str, str]:
         """The messages of Ready, once that of the chain by owner has a reason."""
         async with patience.limit():
             while True:
                 read = json.loads(plane.kubectl("get", "chains", "-o", "json", namespace=cluster.served.own))
                 ready = {
-                    (one["metadata"]["name"], condition["reason"]): condition["message"]
-                    for one in read["items"]
-                    for condition in (one.get("status") or {}).get("conditions", ())
+                    (chain["metadata"]["name"], condition["reason"]): condition["message"]
+                    for chain in read["items"]
+                    for condition in (chain.get("status") or {}).get("conditions", ())
                     if (condition["type"], condition["status"]) == ("Ready", "True")
                 }
                 if ("by-owner", reason) in ready and ("alone", "Ready") in ready:
@@ -218,15 +218,15 @@ async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group
     task = asyncio.create_task(reconciling.run())
     try:
         reconciling.check_again(cluster.served.own)
-        assert await shown("Ready") == {"by-owner": "", "alone": ""}
+        assert await read_chain("Ready") == {"by-owner": "", "alone": ""}
         await catalogue.write(database, UUID(int=9), facts)
-        assert await shown("OwnersNotLookedUp") == {
+        assert await read_chain("OwnersNotLookedUp") == {
             "by-owner": "Chain 'by-owner' groups alerts by owner, but the API lacks the right to get Pods, "
             "ReplicaSets: alerts about them are investigated alone: set rbac.owners of the chart",
             "alone": "",
         }
         await catalogue.leave(database, UUID(int=9))
-        assert await shown("Ready") == {"by-owner": "", "alone": ""}
+        assert await read_chain("Ready") == {"by-owner": "", "alone": ""}
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -254,33 +254,33 @@ async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_tha
         # Who was not seen for 30 s is no longer told of, and a busy machine may take that long.
         await queue.execute(database, "UPDATE catalogue SET seen_at = clock_timestamp() + interval '1 hour'")
 
-    async def shown(name: str, status: str) -> dict[str, Any]:
+    async def read_chain(name: str, status: str) -> dict[str, Any]:
         async with patience.limit():
             while True:
                 read: Any = await asyncio.to_thread(
                     plane.kubectl, "get", "chain", name, "-o", "json", namespace=cluster.served.own
                 )
                 listed: list[dict[str, Any]] = json.loads(read).get("status", {}).get("conditions", [])
-                there = {one["type"]: one for one in listed}
-                found = there.get("MCPServersReachable", {"status": ""})
-                if there and found["status"] == status:
+                there = {condition["type"]: condition for condition in listed}
+                listed_condition = there.get("MCPServersReachable", {"status": ""})
+                if there and listed_condition["status"] == status:
                     assert (there["Ready"]["status"], there["Stalled"]["status"]) == ("True", "False")
-                    return found
+                    return listed_condition
 
     conditions = reconciler(cluster, database, owner=1, agents=("Only",))
     running = asyncio.create_task(conditions.run())
     conditions.check_again(cluster.served.own)
-    assert (await shown("needs", "Unknown"))["reason"] == "ServersNotConnected"
+    assert (await read_chain("needs", "Unknown"))["reason"] == "ServersNotConnected"
     await say(1, "connected")
     await say(2, "connected")
-    assert (await shown("needs", "True"))["reason"] == "ServersReachable"
+    assert (await read_chain("needs", "True"))["reason"] == "ServersReachable"
     await say(2, "unreachable", "cannot be reached: no such host")
-    told = await shown("needs", "False")
-    assert told["reason"] == "ServersUnreachable"
-    assert told["message"] == "MCP server 'k8s' (in 1 of 2 processes) cannot be reached: no such host"
+    reachable = await read_chain("needs", "False")
+    assert reachable["reason"] == "ServersUnreachable"
+    assert reachable["message"] == "MCP server 'k8s' (in 1 of 2 processes) cannot be reached: no such host"
     await say(2, "connected")
-    await shown("needs", "True")
-    await shown("other", "")
+    await read_chain("needs", "True")
+    await read_chain("other", "")
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -296,20 +296,23 @@ async def test_unreadable_chain_is_not_ready_until_it_is_corrected_and_stops_no_
     good = manifests.chain("Other", name="good", stages=stages)
     plane.create(good, namespace=cluster.served.own)
 
-    def shown(name: str) -> Any:
+    def read_chain(name: str) -> Any:
         return json.loads(plane.kubectl("get", "chain", name, "-o", "json", namespace=cluster.served.own))
 
     def conditions(name: str) -> dict[str, tuple[str, str]]:
-        return {one["type"]: (one["status"], one["reason"]) for one in shown(name)["status"]["conditions"]}
+        return {
+            condition["type"]: (condition["status"], condition["reason"])
+            for condition in read_chain(name)["status"]["conditions"]
+        }
 
     await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
     no = "Unreadable"
     assert conditions("odd") == {"Accepted": ("False", no), "Ready": ("False", no), "Stalled": ("True", no)}
-    assert "spec.activeDeadlineSeconds: " in shown("odd")["status"]["conditions"][0]["message"]
+    assert "spec.activeDeadlineSeconds: " in read_chain("odd")["status"]["conditions"][0]["message"]
     assert conditions("good")["Ready"] == ("True", "Ready")
-    version = shown("odd")["metadata"]["resourceVersion"]
+    version = read_chain("odd")["metadata"]["resourceVersion"]
     await reconciler(cluster, database, owner=1, agents=("Only",)).reconcile(cluster.served.own)
-    assert shown("odd")["metadata"]["resourceVersion"] == version
+    assert read_chain("odd")["metadata"]["resourceVersion"] == version
 
     change = '{"spec": {"activeDeadlineSeconds": 60}}'
     plane.kubectl("patch", "chain", "odd", "--type=merge", "--patch", change, namespace=cluster.served.own)

@@ -22,7 +22,7 @@ FOUNDING = tools.ROOT / "tests/founding"
 def test_chains_that_were_converted_are_taken(plane: Administrator, namespace: str) -> None:
     strategies = ["strategy-chains", "strategy-agents", "strategy-rest"]
     for names in (["security-incident"], strategies, ["tarsy", "llm-providers"]):
-        documents = [one for name in names for one in files.read(FOUNDING / f"{name}.yaml")]
+        documents = [document for name in names for document in files.read(FOUNDING / f"{name}.yaml")]
         made = convert.convert(documents)
         chains = [text for name, text in made.texts.items() if name != convert.PLATFORM]
         applied = plane.kubectl("apply", "-f", "-", namespace=namespace, input="---\n".join(chains))
@@ -31,8 +31,10 @@ def test_chains_that_were_converted_are_taken(plane: Administrator, namespace: s
 
 def test_lint_and_the_api_server_refuse_the_same_forms(plane: Administrator, namespace: str) -> None:
     """Each mutation as an object of its own: the API server takes those that are wrong in names alone."""
-    wrong = {f"name-{index}": one for index, one in enumerate(mutations.NAMES[:-1])}  # the last one is of another kind
-    wrong |= {f"shape-{index}": one for index, one in enumerate(mutations.SHAPES)}
+    wrong = {
+        f"name-{index}": mutation for index, mutation in enumerate(mutations.NAMES[:-1])
+    }  # the last one is of another kind
+    wrong |= {f"shape-{index}": mutation for index, mutation in enumerate(mutations.SHAPES)}
     texts = {name: mutations.mutated(mutations.CHAIN, old, new)[0] for name, (old, new, _) in wrong.items()}
     builtin = loader.platform_file(None)
     for name, text in texts.items():
@@ -62,11 +64,11 @@ def test_lint_and_the_api_server_refuse_the_same_patterns(plane: Administrator, 
     listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
     with pytest.raises(KubectlError) as error:
         plane.kubectl("create", "--dry-run=server", "-f", "-", namespace=namespace, input=listed)
-    said = str(error.value)
-    assert set(re.findall(r'AgentChain\.tarsy\.dev "(c-\d+)" is invalid', said)) == linted
+    message = str(error.value)
+    assert set(re.findall(r'AgentChain\.tarsy\.dev "(c-\d+)" is invalid', message)) == linted
     assert 20 < len(linted) < len(tried) - 20
-    assert "'pods_l*' is not server.tool: write 'kubernetes-server.pods_l*' or '*.pods_l*'" in said
-    assert "a [ is never closed: close it, as in [ab]" in said
+    assert "'pods_l*' is not server.tool: write 'kubernetes-server.pods_l*' or '*.pods_l*'" in message
+    assert "a [ is never closed: close it, as in [ab]" in message
 
 
 def _denying(pattern: str) -> dict[str, Any]:

@@ -57,10 +57,10 @@ async def test_a_refused_alert_names_the_field_that_is_wrong(
     async with apis.served(
         apis.parts(cluster=cluster, database=database), headers={"Content-Type": "application/json"}
     ) as api:
-        for fields, place in cases:
+        for fields, field in cases:
             body = {"alert_type": "PodCrash", "data": "web-0 restarts"} | fields
             sent = io.BytesIO(json.dumps(body).encode())
             async with api.post("/api/v1/alerts", data=sent) as response:
                 refused = await response.json(content_type=None)
                 assert response.status in (400, 413, 422)
-                assert [fault["place"].split(".")[0] for fault in refused["errors"]] == [place], refused
+                assert [fault["place"].split(".")[0] for fault in refused["errors"]] == [field], refused

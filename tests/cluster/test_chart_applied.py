@@ -1,6 +1,6 @@
-"""What the chart renders, on a real API server, in namespaces that enforce Pod Security `restricted`.
+"""Rendered objects of the chart on a real API server, in namespaces that enforce Pod Security `restricted`.
 
-Deployments are only warned about, so each pod that they would make is made as a pod, too.
+The API server only warns about deployments, so each pod that they would make is made as a pod, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from support import applied_charts, charts
 from tarsy_dev.controlplane import Administrator, KubectlError
 
 
-def test_what_an_installation_renders_is_taken_and_its_pods_are_restricted(
+def test_installation_is_accepted_as_rendered_and_its_pods_are_restricted(
     plane: Administrator, restricted: str
 ) -> None:
     applied_charts.apply(plane, "everything", namespace=restricted)

@@ -59,8 +59,8 @@ def collected() -> list[entries.Entry]:
         stories.started(stage="collection"),
         asked,
         stories.ran(asked, text="no such host"),
-        stories.unanswered(turn=1),
-        stories.answers("it has no database", turn=2),
+        stories.unanswered(call_number=1),
+        stories.answers("it has no database", call_number=2),
         stories.ended(),
         stories.stage_ended("collection"),
     ]
@@ -99,17 +99,17 @@ def finished() -> list[entries.Entry]:
 
 
 class API:
-    """The API, asked for paths of earlier clients by somebody who may do everything."""
+    """The API, asked for paths of earlier clients by a caller with all rights."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
 
-    async def ask(self, path: str, *, method: str = "GET", **given: Any) -> tuple[int, Any]:
-        async with self._session.request(method, path, **given) as response:
+    async def ask(self, path: str, *, method: str = "GET", **options: Any) -> tuple[int, Any]:
+        async with self._session.request(method, path, **options) as response:
             return response.status, await response.json(content_type=None)
 
-    async def get(self, path: str, **given: Any) -> Any:
-        status, answer = await self.ask(path, **given)
+    async def get(self, path: str, **options: Any) -> Any:
+        status, answer = await self.ask(path, **options)
         assert status == 200, answer
         return answer
 
@@ -155,9 +155,9 @@ async def test_an_investigation_is_told_as_a_session_in_the_documents_shapes(
     detail = await api.get(f"/api/v1/history/sessions/{identity}")
     examples.like(document("session-detail"), detail)
     examples.like(document("chain-with-errors")["chain"], detail["chain"])
-    found = await queue.summary(database, identity)
-    assert found.started_at
-    assert found.ended_at
+    summary = await queue.summary(database, identity)
+    assert summary.started_at
+    assert summary.ended_at
     assert (detail["status"], detail["alert_data"], detail["final_analysis"], detail["error_message"]) == (
         "completed",
         {"pod": "web-0", "n": 1},
@@ -165,9 +165,9 @@ async def test_an_investigation_is_told_as_a_session_in_the_documents_shapes(
         None,
     )
     assert (detail["started_at_us"], detail["completed_at_us"], detail["duration_ms"]) == (
-        statuses.to_us(found.started_at),
-        statuses.to_us(found.ended_at),
-        (found.ended_at - found.started_at) // timedelta(milliseconds=1),
+        statuses.to_us(summary.started_at),
+        statuses.to_us(summary.ended_at),
+        (summary.ended_at - summary.started_at) // timedelta(milliseconds=1),
     )
     agents = ("KubernetesAgent", "KubernetesAgent-1, KubernetesAgent-2", "KubernetesAgent")
     assert [tuple(node.values()) for node in detail["chain"]["nodes"]] == [
@@ -175,33 +175,36 @@ async def test_an_investigation_is_told_as_a_session_in_the_documents_shapes(
         ("analysis", agents[1], "completed", False),
         ("remediation", agents[2], "failed", True),
     ]
-    one, two, three = detail["stage_executions"]
+    first, two, three = detail["stage_executions"]
     outputs = document("stage-outputs")
-    examples.like(outputs["success"], one["stage_output"])
+    examples.like(outputs["success"], first["stage_output"])
     examples.like(outputs["success"], two["stage_output"])
     examples.like(outputs["timeout"], three["stage_output"])
-    assert (one["stage_output"]["analysis"], two["stage_output"]["analysis"]) == ("it has no database", "of both")
+    assert (first["stage_output"]["analysis"], two["stage_output"]["analysis"]) == ("it has no database", "of both")
     assert [result["agent"] for result in two["parallel_results"]] == ["KubernetesAgent-1", "KubernetesAgent-2"]
     examples.like(outputs["success"], two["parallel_results"][0]["result"])
     examples.like(outputs["agent_error"], two["parallel_results"][1]["result"])
-    assert (one["agent"], one["agents"], two["agent"], len(two["agents"])) == ("KubernetesAgent", None, None, 2)
+    assert (first["agent"], first["agents"], two["agent"], len(two["agents"])) == ("KubernetesAgent", None, None, 2)
     assert (three["status"], three["error_message"]) == ("failed", "Stage remediation timed out after 1 s")
-    for told, stage in zip(detail["stage_executions"], found.stages, strict=True):
+    for execution, stage in zip(detail["stage_executions"], summary.stages, strict=True):
         assert stage.started_at
         assert stage.ended_at
-        assert (told["started_at_us"], told["completed_at_us"]) == (
+        assert (execution["started_at_us"], execution["completed_at_us"]) == (
             statuses.to_us(stage.started_at),
             statuses.to_us(stage.ended_at),
         )
-        assert (told["llm_interaction_count"], told["mcp_communication_count"]) == (stage.iterations, stage.tool_calls)
-        assert (told["routing_decision"], told["execution_path"]) == (None, None)
+        assert (execution["llm_interaction_count"], execution["mcp_communication_count"]) == (
+            stage.iterations,
+            stage.tool_calls,
+        )
+        assert (execution["routing_decision"], execution["execution_path"]) == (None, None)
 
 
 async def test_the_timeline_of_a_session_is_its_log(
     api: API, world: World, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     identity = await world.worked(finished())
-    log = {one.seq: one for one in await queue.log(database, identity)}
+    log = {numbered.seq: numbered for numbered in await queue.log(database, identity)}
     detail = await api.get(f"/api/v1/history/sessions/{identity}")
     events = detail["chronological_timeline"]
     for event in events:
@@ -209,7 +212,7 @@ async def test_the_timeline_of_a_session_is_its_log(
         assert event["timestamp_us"] == statuses.to_us(logged.at)
         assert event["stage_context"]["stage_id"] == logged.stage
     kinds = Counter(event["type"] for event in events)
-    entry_kinds = Counter(type(one.entry).__name__ for one in log.values())
+    entry_kinds = Counter(type(numbered.entry).__name__ for numbered in log.values())
     assert kinds == {
         "llm_interaction": entry_kinds["Answered"] + entry_kinds["Unanswered"],
         "mcp_communication": entry_kinds["ToolsAnswered"],
@@ -232,29 +235,29 @@ async def test_its_status_updates_can_be_replayed_from_the_log_whenever(
 ) -> None:
     identity = await world.worked([])
     writing = await queue.opened(database, await reclaimed(database))
-    told: list[live_updates.AlertStatusUpdate] = []
+    updates: list[live_updates.AlertStatusUpdate] = []
     listed: list[live_updates.AlertStatusUpdate] = []
     for entry in finished():
         await writing.commit(entry)
-        found = await queue.summary(database, identity)
+        summary = await queue.summary(database, identity)
         chain = stages.chain_stages((await stage_rows.stage_progress(database, [identity]))[identity])
-        told += live_updates.entry_updates(entry, found, chain)
-        new, count = live_updates.updates_since(len(listed), found, chain)
+        updates += live_updates.entry_updates(entry, summary, chain)
+        new, count = live_updates.updates_since(len(listed), summary, chain)
         listed += new
         assert count == len(listed)
-    assert listed == told, "the channel of all sessions is sent the same"
+    assert listed == updates, "the channel of all sessions is sent the same"
     page = await log_entries.log_page(database, identity, after=0, limit=500)
     assert page
     later = await queue.summary(database, identity)
-    replayed = [one for logged in page.log for one in live_updates.entry_updates(logged.entry, later, chain)]
-    assert replayed == told
-    assert [one.current_step for one in told][:3] == [
+    replayed = [update for logged in page.log for update in live_updates.entry_updates(logged.entry, later, chain)]
+    assert replayed == updates
+    assert [update.current_step for update in updates][:3] == [
         "Starting chain execution",
         "Starting collection",
         "Completed collection",
     ]
-    assert (told[-1].result, told[-1].current_step) == ("root cause", "Chain execution finished")
-    assert len(told) == 8
+    assert (updates[-1].result, updates[-1].current_step) == ("root cause", "Chain execution finished")
+    assert len(updates) == 8
 
 
 async def reclaimed(database: databases.Database) -> work.Claim:
@@ -283,7 +286,7 @@ async def test_a_session_has_its_stages_and_what_their_agents_did(
         "ann",
         "https://example.com/rb.md",
     )
-    calls = [one for one in await queue.log(database, identity) if isinstance(one.entry, entries.Answered)]
+    calls = [logged for logged in await queue.log(database, identity) if isinstance(logged.entry, entries.Answered)]
     assert session["last_interaction_at"] == calls[-1].at.isoformat().replace("+00:00", "Z")
     assert [stage["status"] for stage in session["stages"]] == ["completed", "active", "pending"]
     assert [stage["expected_agent_count"] for stage in session["stages"]] == [1, 2, 1]
@@ -293,7 +296,9 @@ async def test_a_session_has_its_stages_and_what_their_agents_did(
         for execution in stage["executions"]:
             assert set(fields["AgentExecution"]) <= execution.keys()
             assert (execution["stage_id"], execution["session_id"]) == (stage["id"], session["id"])
-    assert [(one["agent_name"], one["agent_index"], one["status"]) for one in session["stages"][1]["executions"]] == [
+    assert [
+        (agent["agent_name"], agent["agent_index"], agent["status"]) for agent in session["stages"][1]["executions"]
+    ] == [
         ("KubernetesAgent-1", 1, "completed"),
         ("KubernetesAgent-2", 2, "active"),
     ]
@@ -323,7 +328,7 @@ async def test_an_execution_that_was_cut_off_says_how_and_its_stage_is_failed(ap
     ended = stories.run_ended("Cancelled", "CancelledByUser", message="by request")
     identity = await world.worked([*collected(), *cancelled, ended])
     session = await api.get(f"/api/v1/sessions/{identity}")
-    assert [[one["status"] for one in stage["executions"]] for stage in session["stages"]] == [
+    assert [[execution["status"] for execution in stage["executions"]] for stage in session["stages"]] == [
         ["completed"],
         ["failed", "cancelled"],
         [],
@@ -332,7 +337,7 @@ async def test_an_execution_that_was_cut_off_says_how_and_its_stage_is_failed(ap
     assert (session["status"], session["pod_id"]) == ("cancelled", None)
     late = await api.get(f"/api/v1/sessions/{await world.worked(finished(), name='late')}")
     stage = late["stages"][-1]
-    assert (stage["status"], [one["status"] for one in stage["executions"]]) == ("failed", ["timed_out"])
+    assert (stage["status"], [execution["status"] for execution in stage["executions"]]) == ("failed", ["timed_out"])
 
 
 async def test_a_session_has_its_selection_of_tools_and_its_summary(api: API, world: World) -> None:
@@ -347,7 +352,7 @@ async def test_a_session_has_its_selection_of_tools_and_its_summary(api: API, wo
     assert (without["mcp_selection"], without["executive_summary"]) == (None, None)
 
 
-async def test_what_was_cancelled_or_never_had_a_chain_is_told_as_failed_with_why(
+async def test_session_cancelled_or_without_a_chain_is_failed_with_the_reason(
     api: API, world: World, database: databases.Database
 ) -> None:
     identity = await world.worked([*collected(), *analysed()[:3]])
@@ -359,8 +364,12 @@ async def test_what_was_cancelled_or_never_had_a_chain_is_told_as_failed_with_wh
     assert [node["status"] for node in detail["chain"]["nodes"]] == ["completed", "failed", "failed"]
     assert detail["stage_executions"][1]["stage_output"]["error_type"] == "fatal"
     assert detail["stage_executions"][2]["stage_output"] is None
-    told = await api.get(f"/processing-status/{identity}")
-    assert (told["status"], told["progress"], told["message"]) == ("failed", 100, "Error: cancelled by request")
+    progress = await api.get(f"/processing-status/{identity}")
+    assert (progress["status"], progress["progress"], progress["message"]) == (
+        "failed",
+        100,
+        "Error: cancelled by request",
+    )
 
 
 async def test_a_posted_alert_is_followed_to_its_end(
@@ -408,12 +417,12 @@ async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
     def create_chain(alert_type: str) -> None:
         plane.create(manifests.chain(alert_type, name=alert_type.lower()), namespace=cluster.served.own)
 
-    given = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
+    base_parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
     ingest = webhooks.Ingest(default_alert_type="kubernetes")
-    settings = given.platform().model_copy(update={"ingest": ingest})
+    settings = base_parts.platform().model_copy(update={"ingest": ingest})
     headers = {**apis.bearer(editor), "Content-Type": "application/json"}
     body = json.dumps({"alert_type": "Rare", "data": {"pod": "web-0", "runbook": "https://github.com/a/b/blob/main/c"}})
-    async with apis.served(replace(given, platform=lambda: settings), headers=headers) as session:
+    async with apis.served(replace(base_parts, platform=lambda: settings), headers=headers) as session:
         api = API(session)
         status, problem = await api.ask("/alerts", method="POST", data=body)
         assert (status, "No chain found for alert type 'Rare'" in problem["detail"]) == (400, True)
@@ -427,8 +436,8 @@ async def test_a_posted_alert_that_no_chain_takes_goes_to_the_default_chain(
         create_chain("Rare")
         again = await api.ask("/api/v1/alerts", method="POST", data=body, headers={"Idempotency-Key": "one"})
         assert again == (202, posted), "a chain for it has come since"
-        found = await api.get(f"/api/v1/sessions/{posted['alert_id']}")
-        assert (found["alert_type"], found["chain_id"], found["runbook_url"]) == (
+        session_detail = await api.get(f"/api/v1/sessions/{posted['alert_id']}")
+        assert (session_detail["alert_type"], session_detail["chain_id"], session_detail["runbook_url"]) == (
             "kubernetes",
             "kubernetes",
             "https://github.com/a/b/blob/main/c",
@@ -451,8 +460,8 @@ async def test_the_history_is_paged_by_numbers_as_far_as_that_is_cheap(
             await api.get("/api/v1/history/sessions", params={"page": page, "page_size": size})
             for page in range(1, 9 // size + 2)
         ]
-        told = [session["session_id"] for page in pages for session in page["sessions"]]
-        assert told == ids[: len(told)] == ids
+        session_ids = [session["session_id"] for page in pages for session in page["sessions"]]
+        assert session_ids == ids[: len(session_ids)] == ids
         assert {page["pagination"]["total_items"] for page in pages} == {7}
         assert {page["pagination"]["total_pages"] for page in pages} == {-(-7 // size)}
 
@@ -479,7 +488,7 @@ async def test_the_history_is_paged_by_numbers_as_far_as_that_is_cheap(
     assert await listed(start_date_us=admitted[ids[2]], end_date_us=admitted[ids[2]]) == [ids[2]]
     assert await listed(end_date_us=statuses.LATEST_US) == ids
 
-    for parameters, place in (
+    for parameters, field in (
         ({"page": "0"}, "query.page"),
         ({"page_size": "101"}, "query.page_size"),
         ({"page": "101", "page_size": "100"}, "query.page"),
@@ -490,5 +499,5 @@ async def test_the_history_is_paged_by_numbers_as_far_as_that_is_cheap(
         ({"limit": "1"}, "query.limit"),
     ):
         status, problem = await api.ask("/api/v1/history/sessions", params=parameters)
-        assert (status, problem["errors"][0]["place"]) == (422, place)
+        assert (status, problem["errors"][0]["place"]) == (422, field)
     assert (await api.get("/api/v1/history/sessions", params={"page": 100, "page_size": 100}))["sessions"] == []

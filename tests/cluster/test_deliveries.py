@@ -74,14 +74,14 @@ async def test_a_webhook_gets_a_signed_cloud_event_of_the_end_and_no_double(
     )
     assert message["title"].endswith(" [critical]")
     assert message["text"].splitlines()[-1] == f"https://tarsy.example/investigations/{identity}"
-    told = [json.loads(request.body)["investigation"]["id"] for request in receiver.requests]
-    assert told == [str(identity), str(second)], f"{before} ended before there was a receiver"
+    delivered_ids = [json.loads(request.body)["investigation"]["id"] for request in receiver.requests]
+    assert delivered_ids == [str(identity), str(second)], f"{before} ended before there was a receiver"
 
 
 async def test_rules_and_namespaces_choose_what_a_receiver_hears_of(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
-    told = {
+    receiver_settings = {
         "all": webhook(f"{receiver.url}/all"),
         "foreign": webhook(f"{receiver.url}/foreign", namespace="shop"),
         "starts": webhook(f"{receiver.url}/starts", events=["started"]),
@@ -89,7 +89,7 @@ async def test_rules_and_namespaces_choose_what_a_receiver_hears_of(
         "failed": webhook(f"{receiver.url}/failed", rules=[{"phases": ["Failed"]}, {"chains": ["pod-crash"]}]),
         "named": webhook(f"{receiver.url}/named", rules=[]),
     }
-    async with Duty(cluster, database, **told).running():
+    async with Duty(cluster, database, **receiver_settings).running():
         await ended(database, notify=["foreign", "named", "unknown"])
         assert [row[0] for row in await settled(database, 4)] == ["all", "failed", "named", "starts"]
     assert sorted(request.path for request in receiver.requests) == ["/all", "/failed", "/named", "/starts"]
@@ -124,7 +124,7 @@ async def test_events_of_one_investigation_come_in_order_and_an_unsent_one_is_re
     assert events == sorted(events, key=deliveries.MILESTONES.index)
 
 
-async def test_what_was_sent_before_a_death_is_sent_again_with_the_same_id(
+async def test_message_sent_before_a_crash_is_sent_again_with_the_same_id(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
     blocked = asyncio.Event()
@@ -168,16 +168,16 @@ async def test_a_message_is_given_up_after_a_day_with_an_event_on_the_object(
         await until(database, "SELECT 1 FROM work WHERE NOT stale")
         projecting.cancel()
         summary = await queue.summary(database, made["metadata"]["uid"])
-    assert [(one.receiver, one.problem) for one in summary.undelivered] == [
+    assert [(undelivered.receiver, undelivered.problem) for undelivered in summary.undelivered] == [
         ("hook", "it cannot be reached: Connection refused")
     ]
     assert (name, event, gave_up) == ("hook", "ended", True)
     assert attempts
-    told = plane.kubectl("get", "events", "-o", "jsonpath={.items[*].message}", namespace=cluster.served.own)
-    assert told.count("a message was given up; receiver hook: it cannot be reached: Connection refused") == 1
+    event_messages = plane.kubectl("get", "events", "-o", "jsonpath={.items[*].message}", namespace=cluster.served.own)
+    assert event_messages.count("a message was given up; receiver hook: it cannot be reached: Connection refused") == 1
 
 
-async def test_only_the_leader_sends_and_without_receivers_nothing_is_read(
+async def test_leader_alone_sends_and_nothing_is_read_without_receivers(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
     no_database: Any = None  # any use of it is an error
@@ -232,8 +232,8 @@ async def test_slack_has_one_message_of_an_investigation_and_the_rest_in_its_thr
     monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
     workspace = slack.Slack(limits=1)
     receiver.answer = workspace.answer
-    told = channel(receiver.url, events=["started", "ended", "resolved"])
-    async with Duty(cluster, database, slack=told).running():
+    channel_settings = channel(receiver.url, events=["started", "ended", "resolved"])
+    async with Duty(cluster, database, slack=channel_settings).running():
         hostile = "web-0 <!channel> & <@U1> *dies* <https://evil.example|here>"
         subject = queue.subject(severity="critical", labels={"alertname": hostile})
         identity = await queue.admit(database, subject)

@@ -64,8 +64,8 @@ class World:
 
     async def ending(self, uid: str) -> str | None:
         """How it has ended, or None; "unknown" where it was never admitted."""
-        found = await summaries.load(self._database, UUID(uid))
-        return found.ending if found else "unknown"
+        summary = await summaries.load(self._database, UUID(uid))
+        return summary.ending if summary else "unknown"
 
     async def until(self, uid: str, ending: str | None) -> None:
         async with patience.limit():
@@ -84,15 +84,15 @@ async def world(plane: Administrator, cluster: client.Cluster, database: databas
         await reconciling
 
 
-async def test_what_no_watch_told_of_is_admitted_and_what_is_gone_is_cancelled(world: World) -> None:
-    kept, gone = world.investigate("kept"), world.investigate("gone")
+async def test_objects_unseen_by_the_watch_are_admitted_and_gone_ones_cancelled(world: World) -> None:
+    present, gone = world.investigate("kept"), world.investigate("gone")
     await world.duties.resync()
-    for uid in (kept, gone):
+    for uid in (present, gone):
         await world.until(uid, None)
     world.delete("gone")
     await world.duties.resync()
     await world.until(gone, "Cancelled")
-    assert await world.ending(kept) is None
+    assert await world.ending(present) is None
 
 
 async def test_a_question_about_an_object_that_went_unnoticed_is_ended(
@@ -116,7 +116,7 @@ async def test_a_question_about_an_object_that_went_unnoticed_is_ended(
     assert [await world.ending(uid) for uid in uids] == ["Completed", "Completed"]
 
 
-async def test_when_much_is_missing_at_once_nothing_is_cancelled_and_the_alarm_is_raised(
+async def test_many_absences_at_once_cancel_nothing_and_raise_the_alarm(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     uids = {f"crash-{number}": world.investigate(f"crash-{number}") for number in range(duties.HARMLESS_ABSENCES + 1)}
@@ -139,14 +139,14 @@ async def test_a_namespace_that_is_gone_or_made_again_ends_its_investigations_an
     admin = await client.connect(plane.kubeconfig(namespace=cluster.served.own), served=[other])
     only = queue.PLATFORM.llm_providers["only"].model_copy(update={"allowed_namespaces": ["*"]})
     served = World(plane, admin, database, queue.PLATFORM.model_copy(update={"llm_providers": {"only": only}}))
-    kept = world.investigate("kept")
+    present = world.investigate("kept")
     uids = {}
     for number in range(duties.HARMLESS_ABSENCES + 2):
         manifest = manifests.investigation(f"crash-{number}", namespace=other)
         uids[number] = str((await objects.create_investigation(admin, manifest)).investigation.metadata.uid)
     reconciling = asyncio.create_task(served.reconciler.run())
     await served.duties.resync()
-    for uid in (kept, *uids.values()):
+    for uid in (present, *uids.values()):
         await served.until(uid, None)
     # The control plane has no controller that would end a namespace and what is in it.
     plane.kubectl("delete", "inv", "--all", namespace=other)
@@ -157,7 +157,7 @@ async def test_a_namespace_that_is_gone_or_made_again_ends_its_investigations_an
     plane.create_namespace(other)
     await served.duties.resync()
     assert {await served.ending(uid) for uid in uids.values()} == {"Cancelled"}, "however many they are"
-    assert await served.ending(kept) is None
+    assert await served.ending(present) is None
     again = await objects.create_investigation(admin, manifests.investigation("again", namespace=other))
     await served.duties.resync()
     await served.until(str(again.investigation.metadata.uid), None)
@@ -187,7 +187,9 @@ async def test_a_namespace_without_rights_is_told_once_and_holds_up_no_other(
     for _ in range(3):
         await world.duties.resync()
     await world.until(uid, None)
-    refused = [one.__dict__["namespace"] for one in caplog.records if one.__dict__.get("action") == "duty_refused"]
+    refused = [
+        record.__dict__["namespace"] for record in caplog.records if record.__dict__.get("action") == "duty_refused"
+    ]
     assert refused == others, "each once"
     reconciling.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -206,7 +208,7 @@ async def test_a_database_of_another_cluster_is_left_alone(
     assert await world.ending(uid) == "unknown"
 
 
-async def test_without_our_kinds_duties_wait_and_say_what_is_missing(
+async def test_duties_wait_without_our_kinds_and_say_what_is_missing(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, admin: client.Cluster
 ) -> None:
     """As who may ask for any kind: to the others one that is not there is one that they may not ask for."""
@@ -238,6 +240,6 @@ async def test_a_cancel_by_spec_reaches_the_store_and_the_generation_is_noted(
     )
     await world.duties.resync()
     await world.until(uid, "Cancelled")
-    found = await summaries.load(database, UUID(uid))
-    assert found is not None
-    assert (found.generation, found.reason) == (2, "CancelledByUser")
+    summary = await summaries.load(database, UUID(uid))
+    assert summary is not None
+    assert (summary.generation, summary.reason) == (2, "CancelledByUser")

@@ -24,7 +24,7 @@ def recorded(name: str) -> Any:
 
 
 class Grafana:
-    """Who posts notifications."""
+    """A sender of notifications."""
 
     def __init__(self, session: aiohttp.ClientSession) -> None:
         self._session = session
@@ -35,7 +35,7 @@ class Grafana:
             return response.status, await response.json(content_type=None)
 
     async def outcomes(self, payload: Any, *, method: str = "POST") -> list[str]:
-        """What became of each alert of a notification, which is taken."""
+        """Return the outcome of each alert of a notification that is accepted."""
         status, receipt = await self.send(payload, method=method)
         assert status == 200, receipt
         return [alert["outcome"] for alert in receipt["alerts"]]
@@ -52,7 +52,7 @@ async def grafana(
         yield Grafana(session)
 
 
-async def test_what_grafana_sends_is_investigated_once_and_its_resolve_is_recorded(
+async def test_grafana_alert_is_investigated_once_and_its_resolve_is_recorded(
     grafana: Grafana, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     firing = recorded("grafana-12-webhook-firing")
@@ -64,14 +64,14 @@ async def test_what_grafana_sends_is_investigated_once_and_its_resolve_is_record
     assert (spec["alertType"], spec["fingerprint"], spec["severity"]) == ("pod-crash", "c6eadffa33fcdf37", "critical")
     assert (spec["source"]["type"], spec["source"]["receiver"]) == ("grafana", "tarsy")
     assert spec["source"]["generatorURL"] == "https://grafana.example.com/?orgId=1"
-    data = json.loads(spec["alertData"])
-    assert (data["values"], data["generatorURL"]) == ({"B": 44.23943737541908, "C": 1}, "?orgId=1")
+    alert_data = json.loads(spec["alertData"])
+    assert (alert_data["values"], alert_data["generatorURL"]) == ({"B": 44.23943737541908, "C": 1}, "?orgId=1")
     assert await grafana.outcomes(recorded("grafana-12-webhook-resolved"), method="PUT") == ["resolved"]
-    (known,) = await queue.rows(database, "SELECT alert_status, duplicates, fingerprint FROM investigations")
-    assert known == ("resolved", 2, "c6eadffa33fcdf37")
+    (row,) = await queue.rows(database, "SELECT alert_status, duplicates, fingerprint FROM investigations")
+    assert row == ("resolved", 2, "c6eadffa33fcdf37")
 
 
-async def test_what_nobody_investigates_or_knows_is_told_and_costs_the_others_nothing(grafana: Grafana) -> None:
+async def test_alert_without_a_chain_is_reported_and_costs_the_others_nothing(grafana: Grafana) -> None:
     assert await grafana.outcomes(recorded("grafana-9-webhook-firing"), method="PUT") == ["created", "created"]
     assert await grafana.outcomes(recorded("grafana-10-webhook-test")) == ["ignored"], "no chain takes TestAlert"
     status, receipt = await grafana.send(recorded("grafana-11-webhook-mixed"))
@@ -103,5 +103,5 @@ async def test_one_senders_format_is_none_at_the_others_path_and_nothing_hostile
         firing | {"alerts": [alert | {"values": {str(number): [1e308] for number in range(10_000)}}]},
     ]
     for payload in hostile:
-        status, told = await grafana.send(payload)
-        assert status in (200, 400), told
+        status, answer = await grafana.send(payload)
+        assert status in (200, 400), answer

@@ -34,24 +34,24 @@ async def test_alerts_with_equal_labels_are_one_investigation_and_are_found_by_s
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
-    told = await notify(api, *(alert(number, node=f"n{number % 2}") for number in range(6)), alert(9))
-    assert Counter(one["outcome"] for one in told) == {"created": 3, "joined": 4}
-    assert {one["reason"] for one in told[:6]} == {""}
-    assert told[6]["reason"] == "investigated alone: it lacks labels by which its chain groups: node"
+    receipts = await notify(api, *(alert(number, node=f"n{number % 2}") for number in range(6)), alert(9))
+    assert Counter(receipt["outcome"] for receipt in receipts) == {"created": 3, "joined": 4}
+    assert {receipt["reason"] for receipt in receipts[:6]} == {""}
+    assert receipts[6]["reason"] == "investigated alone: it lacks labels by which its chain groups: node"
     await notify(api, alert(7, node="n1"), group_key="other")
-    digests = await deliveries.group_digests(database, UUID(told[1]["id"]), limit=9)
+    digests = await deliveries.group_digests(database, UUID(receipts[1]["id"]), limit=9)
     assert len(digests) == 2, "its alerts came in notifications of two groups"
-    assert len({one["id"] for one in told}) == 3, "an alert that lacks the label is investigated alone"
+    assert len({receipt["id"] for receipt in receipts}) == 3, "an alert that lacks the label is investigated alone"
     assert objects(plane, cluster) == 3
     again = await notify(api, *(alert(number, node=f"n{number % 2}") for number in range(6)))
-    assert {one["outcome"] for one in again} == {"repeated"}
-    assert [one["id"] for one in again] == [one["id"] for one in told[:6]]
+    assert {receipt["outcome"] for receipt in again} == {"repeated"}
+    assert [receipt["id"] for receipt in again] == [receipt["id"] for receipt in receipts[:6]]
     (late,) = await notify(api, alert(20, name="Other", node="n1"))
-    assert (late["outcome"], late["id"]) == ("joined", told[1]["id"])
-    for number, its in ((2, told[2]), (20, late)):
+    assert (late["outcome"], late["id"]) == ("joined", receipts[1]["id"])
+    for number, its in ((2, receipts[2]), (20, late)):
         for query in (f"q=tale{number}", f"fingerprint={number:016x}"):
             async with api.get(f"/api/v1/investigations?{query}") as response:
-                assert [item["id"] for item in (await response.json())["items"]] == [its["id"]], query
+                assert [listed["id"] for listed in (await response.json())["items"]] == [its["id"]], query
 
 
 async def test_notifications_of_one_group_are_one_investigation_with_the_digest_of_its_key(
@@ -61,7 +61,7 @@ async def test_notifications_of_one_group_are_one_investigation_with_the_digest_
     first = await notify(api, alert(1), alert(2), group_key="a")
     second = await notify(api, alert(3), group_key="a")
     other = await notify(api, alert(4), group_key="b")
-    ids = [one["id"] for one in (*first, *second, *other)]
+    ids = [receipt["id"] for receipt in (*first, *second, *other)]
     for identity, group_key in ((ids[0], "a"), (ids[3], "b")):
         digest = hashlib.sha256(group_key.encode()).hexdigest()
         assert await deliveries.group_digests(database, UUID(identity), limit=9) == [digest]
@@ -78,20 +78,20 @@ async def test_a_group_whose_process_died_before_or_after_its_object_is_finished
     point: str,
 ) -> None:
     grouped(plane, cluster, BY_NODE)
-    async with replica(cluster, database) as one:
+    async with replica(cluster, database) as first_replica:
         with monkeypatch.context() as patched:
             patched.setattr(failpoints, "_points", failpoints.parse(f"{point}=raise"))
             patched.setattr(failpoints, "_hits", Counter())
-            await notify(one, alert(1, node="n"))
+            await notify(first_replica, alert(1, node="n"))
     assert await queue.rows(database, "SELECT count(*) FROM identities") == [(0,)]
     async with replica(cluster, database) as other:
-        told = await notify(other, alert(2, node="n"), alert(1, node="n"))
-    assert len({one["id"] for one in told}) == 1
+        receipts = await notify(other, alert(2, node="n"), alert(1, node="n"))
+    assert len({receipt["id"] for receipt in receipts}) == 1
     assert objects(plane, cluster) == 1
     assert await queue.rows(database, "SELECT count(*) FROM identities") == [(2,)]
 
 
-async def test_after_a_result_only_what_its_agents_were_told_of_is_counted_and_only_within_the_window(
+async def test_group_with_a_result_counts_only_alerts_its_agents_got_within_the_window(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE | {"windowSeconds": 600})
@@ -110,8 +110,8 @@ async def test_after_a_result_only_what_its_agents_were_told_of_is_counted_and_o
         await end(database, ago=ago)
         (other,) = await notify(api, alert(number, name=name, node="n", severity=severity))
         assert other["outcome"] == "created", (name, severity, ago)
-        found = await read(api, other["id"])
-        assert found["previous"]["id"] == last["id"], "linked to the one that it follows"
+        investigation = await read(api, other["id"])
+        assert investigation["previous"]["id"] == last["id"], "linked to the one that it follows"
         last = other
 
 
@@ -130,7 +130,7 @@ async def test_alerts_that_come_while_their_investigation_ends_join_it_as_those_
         )
         coming = asyncio.create_task(notify(api, *(alert(number, node="n") for number in range(2, 5))))
         await queue.blocked(database)
-    assert [(one["outcome"], one["id"]) for one in await coming] == [("joined", first["id"])] * 3
+    assert [(receipt["outcome"], receipt["id"]) for receipt in await coming] == [("joined", first["id"])] * 3
     assert await queue.rows(database, "SELECT count(*) FROM identities") == [(4,)]
     assert objects(plane, cluster) == 1
 
@@ -141,15 +141,15 @@ async def test_a_failed_group_comes_again_as_one_after_the_cool_down(
     grouped(plane, cluster, BY_NODE)
     first, second = await notify(api, alert(1, node="n"), alert(2, node="n"))
     await end(database, "Failed")
-    told = await notify(api, alert(1, node="n"), alert(2, node="n"), alert(3, node="n"))
-    assert [one["outcome"] for one in told] == ["repeated", "repeated", "joined"]
+    receipts = await notify(api, alert(1, node="n"), alert(2, node="n"), alert(3, node="n"))
+    assert [receipt["outcome"] for receipt in receipts] == ["repeated", "repeated", "joined"]
     await end(database, "Failed", ago=301)
-    told = await notify(api, alert(3, node="n"), alert(2, node="n"), alert(1, node="n"))
-    assert Counter(one["outcome"] for one in told) == {"created": 1, "joined": 2}
-    assert len({one["id"] for one in told} | {first["id"], second["id"]}) == 2
-    found = await queue.summary(database, UUID(told[0]["id"]))
-    assert found.previous is not None
-    assert str(found.previous.id) == first["id"]
+    receipts = await notify(api, alert(3, node="n"), alert(2, node="n"), alert(1, node="n"))
+    assert Counter(receipt["outcome"] for receipt in receipts) == {"created": 1, "joined": 2}
+    assert len({receipt["id"] for receipt in receipts} | {first["id"], second["id"]}) == 2
+    summary = await queue.summary(database, UUID(receipts[0]["id"]))
+    assert summary.previous is not None
+    assert str(summary.previous.id) == first["id"]
 
 
 async def test_an_investigation_is_cancelled_once_all_its_alerts_are_resolved(
@@ -164,8 +164,8 @@ async def test_an_investigation_is_cancelled_once_all_its_alerts_are_resolved(
     await notify(api, alert(2, node="n", status="resolved"))
     assert (await queue.summary(database, identity)).ended_at is None
     await notify(api, alert(1, node="n", minute=5, status="resolved"))
-    found = await queue.summary(database, identity)
-    assert (found.alert_status, found.ending, found.reason) == ("resolved", "Cancelled", "AlertResolved")
+    summary = await queue.summary(database, identity)
+    assert (summary.alert_status, summary.ending, summary.reason) == ("resolved", "Cancelled", "AlertResolved")
 
 
 async def test_a_running_investigation_knows_what_joined_it_by_its_commits(
@@ -186,17 +186,17 @@ async def test_a_running_investigation_knows_what_joined_it_by_its_commits(
         alert_type="Other", severity="critical", labels={"alertname": "Other", "node": "n"}
     )
     message = messages.Message(role="user", text="28 more alerts")
-    told = entries.AlertJoined(execution="one", number=28, alerts=28, clock=0.0, messages=(message,))
-    await journal.commit(told)
+    joining = entries.AlertJoined(execution="one", number=28, alerts=28, clock=0.0, messages=(message,))
+    await journal.commit(joining)
     await notify(api, *(alert(number, node="n") for number in (29, 30)))
     await queue.let_leases_pass(database)
     taken_over = await queue.opened(database, await queue.claimed(database))
-    assert (taken_over.joined, taken_over.record.executions["one"].told) == (29, told)
+    assert (taken_over.joined, taken_over.record.executions["one"].told) == (29, joining)
     again = await taken_over.joined_alerts(28)
     assert again is not None
     assert (again.total, again.number) == (1, 29), "29 had joined before"
-    shown = await queue.rows(database, "SELECT text FROM messages WHERE text = '28 more alerts'")
-    assert len(shown) == 1
+    message_rows = await queue.rows(database, "SELECT text FROM messages WHERE text = '28 more alerts'")
+    assert len(message_rows) == 1
     await end(database)
     (counted,) = await notify(api, alert(31, name="Other", node="n", severity="critical"))
     assert (counted["outcome"], counted["id"]) == ("joined", first["id"]), "its agents were told of the type"

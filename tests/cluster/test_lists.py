@@ -1,4 +1,4 @@
-"""`GET /api/v1/investigations`, asked from outside: a page, the next one, and what nobody can have meant."""
+"""`GET /api/v1/investigations`, asked from outside: a page, the next one, and parameters that are mistakes."""
 
 from __future__ import annotations
 
@@ -74,20 +74,20 @@ REFUSED: list[tuple[Parameters, str]] = [
 
 async def test_lists_are_told_page_by_page_and_bad_parameters_with_what_would_be_good(api: API) -> None:
     first = await api.list(("limit", "2"))
-    assert [item["name"] for item in first["items"]] == ["c", "b"]
+    assert [listed["name"] for listed in first["items"]] == ["c", "b"]
     assert first["counts"]["Queued"] == 3
     assert (first["items"][0]["phase"], first["items"][0]["seconds"]) == ("Queued", None)
     second = await api.list(("limit", "5"), ("cursor", first["next"]))
-    assert ([item["name"] for item in second["items"]], second["next"]) == (["a"], None)
+    assert ([listed["name"] for listed in second["items"]], second["next"]) == (["a"], None)
     fits = [
         *(("phase", "Queued"), ("phase", "Running"), ("alert_type", "kubernetes"), ("author", "ann"), ("sort", "name")),
         *(("chain", "pod-crash"), ("since", first["items"][1]["admitted_at"]), ("q", 'web "0 restarts"')),
     ]
-    assert [item["name"] for item in (await api.list(*fits))["items"]] == ["b", "c"]
+    assert [listed["name"] for listed in (await api.list(*fits))["items"]] == ["b", "c"]
     assert (await api.list(("phase", "Failed")))["items"] == []
     for grounded in ("true", "false"):
         assert (await api.list(("grounded", grounded)))["items"] == [], "they have no result"
-    assert {item["grounded"] for item in first["items"]} == {None}
+    assert {listed["grounded"] for listed in first["items"]} == {None}
     status, problem = await api.ask([("cursor", first["next"]), ("author", "ann")])
     assert (status, "it belongs to another query" in problem["detail"]) == (422, True)
     for parameters, detail in REFUSED:

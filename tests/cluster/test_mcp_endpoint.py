@@ -75,8 +75,8 @@ async def test_an_agent_learns_what_this_is_and_reads(
         (row,) = (await call(agent, "investigations_list", phase=["Completed"]))["items"]
         assert (row["id"], row["namespace"]) == (str(ended), cluster.served.own)
         assert (await call(agent, "investigations_list", phase=["Failed"]))["items"] == []
-        found = await call(agent, "investigation_search", query="memory")
-        assert [row["id"] for row in found["items"]] == [str(ended)]
+        page = await call(agent, "investigation_search", query="memory")
+        assert [row["id"] for row in page["items"]] == [str(ended)]
         detailed = await call(agent, "investigation_get", id=str(ended))
         assert detailed["investigation"]["final_analysis"] == "root cause: no memory"
         assert detailed["investigation"]["url"] == f"https://{HOST}/investigations/{ended}"
@@ -157,7 +157,7 @@ async def test_wrong_arguments_are_told(connect: Connect, editor: str, ended: UU
             await agent.read_resource("tarsy://investigations/made-up/transcript")
 
 
-async def test_who_is_not_known_gets_nothing(url: str) -> None:
+async def test_unknown_caller_gets_nothing(url: str) -> None:
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     accept = {"Accept": "application/json, text/event-stream"}
     async with aiohttp.ClientSession(headers=accept) as session:
@@ -232,9 +232,9 @@ async def test_results_have_a_size_that_a_model_reads_and_pages_have_all_events(
 ) -> None:
     identity = str(await queued(database, cluster))
     monkeypatch.setattr(api_calls, "ANSWER_MAX", 40 * len(LONG))
-    said = [stories.answers(f"{number} {LONG}", turn=number) for number in range(60)]
+    answered = [stories.answers(f"{number} {LONG}", call_number=number) for number in range(60)]
     began = (stories.stage_started(), stories.started())
-    await finish(database, f"root cause {LONG}", *began, *said, stories.ended(), stories.stage_ended())
+    await finish(database, f"root cause {LONG}", *began, *answered, stories.ended(), stories.stage_ended())
     read: list[dict[str, Any]] = []
     async with connect(editor) as agent:
         more, after = True, 0

@@ -52,7 +52,7 @@ def on_the_wire(status: investigations.Status) -> Any:
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def shown(plane: Administrator, namespace: str) -> Any:
+def read_status(plane: Administrator, namespace: str) -> Any:
     """The status as the API server has it."""
     return json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=namespace))["status"]
 
@@ -118,10 +118,10 @@ async def test_a_spec_cannot_be_changed(plane: Administrator, cluster: client.Cl
 
 async def test_a_status_is_written_whole(plane: Administrator, cluster: client.Cluster) -> None:
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
-    assert shown(plane, cluster.served.own)["observedGeneration"] == -1
+    assert read_status(plane, cluster.served.own)["observedGeneration"] == -1
     for status in (a_status(1), a_status(1), a_status(7, finished=True)):
         assert await apply(cluster, made.investigation.metadata.uid, status) == "written"
-        assert shown(plane, cluster.served.own) == on_the_wire(status)
+        assert read_status(plane, cluster.served.own) == on_the_wire(status)
 
 
 async def test_a_status_never_lands_on_an_object_that_was_made_again_under_its_name(
@@ -134,7 +134,7 @@ async def test_a_status_never_lands_on_an_object_that_was_made_again_under_its_n
     second = await objects.create_investigation(cluster, manifest(cluster.served.own))
     assert not second.existed
     assert await apply(cluster, first.investigation.metadata.uid, a_status(2)) == "gone"
-    assert "sequence" not in shown(plane, cluster.served.own)
+    assert "sequence" not in read_status(plane, cluster.served.own)
 
 
 async def test_a_status_older_than_the_one_that_is_there_is_not_written(
@@ -143,7 +143,7 @@ async def test_a_status_older_than_the_one_that_is_there_is_not_written(
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     await apply(cluster, made.investigation.metadata.uid, a_status(7, finished=True))
     assert await apply(cluster, made.investigation.metadata.uid, a_status(6)) == "older"
-    assert shown(plane, cluster.served.own) == on_the_wire(a_status(7, finished=True))
+    assert read_status(plane, cluster.served.own) == on_the_wire(a_status(7, finished=True))
 
 
 async def test_a_status_against_the_schema_is_a_refusal_and_not_taken_for_another_object(
@@ -164,16 +164,16 @@ async def test_chains_are_listed_as_they_are(plane: Administrator, cluster: clie
     }
     chain = manifests.chain(**spec)
     plane.create(chain, namespace=cluster.served.own)
-    (found,) = await objects.list_chains(cluster, namespace=cluster.served.own)
-    assert found.spec.model_dump(by_alias=True, exclude_none=True) == spec
-    assert found.metadata.uid
-    assert found.metadata.creation_timestamp
+    (listed_chain,) = await objects.list_chains(cluster, namespace=cluster.served.own)
+    assert listed_chain.spec.model_dump(by_alias=True, exclude_none=True) == spec
+    assert listed_chain.metadata.uid
+    assert listed_chain.metadata.creation_timestamp
 
 
-def misspelt(place: str) -> str:
+def misspelt(field: str) -> str:
     """How the API server refuses the strategy `rect` at a place of the stage."""
-    choices = ", ".join(f'"{one}"' for one in get_args(chains.IterationStrategy))
-    return rf'spec.stages\[0\].{place}: Unsupported value: "rect": supported values: {choices}'
+    choices = ", ".join(f'"{strategy}"' for strategy in get_args(chains.IterationStrategy))
+    return rf'spec.stages\[0\].{field}: Unsupported value: "rect": supported values: {choices}'
 
 
 EITHER = "give either agent"
@@ -230,8 +230,8 @@ async def test_the_largest_chain_is_within_the_api_servers_budget(
     ]
     chain = manifests.chain(stages=stages)
     plane.create(chain, namespace=cluster.served.own)
-    (found,) = await objects.list_chains(cluster, namespace=cluster.served.own)
-    assert sum(len(stage.members) for stage in found.spec.stages) == 200
+    (listed_chain,) = await objects.list_chains(cluster, namespace=cluster.served.own)
+    assert sum(len(stage.members) for stage in listed_chain.spec.stages) == 200
 
 
 async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
@@ -243,10 +243,10 @@ async def test_text_of_the_cluster_that_the_store_cannot_hold_is_replaced(
     ):
         plane.create(made, namespace=cluster.served.own)
     (chain,) = await objects.list_chains(cluster, namespace=cluster.served.own)
-    found = await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash")
-    assert found is not None
-    assert chain.spec.alert_types == [found.spec.alert_type] == ["a\ufffd"]
-    assert (found.spec.fingerprint, found.spec.labels) == ("\ufffd", {"\ufffd": "y"})
+    investigation = await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash")
+    assert investigation is not None
+    assert chain.spec.alert_types == [investigation.spec.alert_type] == ["a\ufffd"]
+    assert (investigation.spec.fingerprint, investigation.spec.labels) == ("\ufffd", {"\ufffd": "y"})
 
 
 def a_kubeconfig(plane: Administrator, namespace: str, *, port: int, path: Path) -> Path:
@@ -290,8 +290,8 @@ async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
     made = await objects.create_investigation(cluster, manifest(namespace))
     token = plane.kubectl("create", "token", "default", namespace=namespace).strip()
     what = f'cannot create resource "{investigations.PLURAL}"'
-    for user, given, answer in (("nobody", token, f"403: .*{what}"), ("unknown", "rotated", "401: Unauthorized")):
-        unable = await client.connect(plane.kubeconfig(namespace=namespace, user=user, token=given))
+    for user, user_token, answer in (("nobody", token, f"403: .*{what}"), ("unknown", "rotated", "401: Unauthorized")):
+        unable = await client.connect(plane.kubeconfig(namespace=namespace, user=user, token=user_token))
         with pytest.raises(client.ClusterDownError, match=answer):
             await objects.create_investigation(unable, manifest(namespace))
         with pytest.raises(client.ClusterDownError, match=answer[:3]):
@@ -312,9 +312,9 @@ async def test_kubectl_shows_tells_and_waits(plane: Administrator, cluster: clie
     assert {"ALERTNAME", "TARGET", "ALERTS", "STAGE", "REASON", "DURATION", "TOKENS"} <= set(header)
     assert {"kubernetes", "pod-crash", "Running", "1/2", "OOM.", "analysis", "1m32s", "1200"} <= set(row)
     assert "web-crash" in kubectl("get", "tarsy")
-    told = kubectl("explain", "inv.spec")
-    assert "alertType\t<string> -required-" in told
-    assert "The alert, as opaque text for the agents." in told
+    output = kubectl("explain", "inv.spec")
+    assert "alertType\t<string> -required-" in output
+    assert "The alert, as opaque text for the agents." in output
 
     with pytest.raises(KubectlError, match="timed out"):
         kubectl("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=0.1s")

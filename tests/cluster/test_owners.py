@@ -163,20 +163,22 @@ async def test_alerts_about_one_thing_are_one_investigation_and_those_about_two_
     ]
     labels = [*(each for cause in causes for each in cause), *alone]
     async with replica(owning, database, tmp_path) as api:
-        told = await notify(api, *(alert(number, **each) for number, each in enumerate(labels)))
-        left = [one["id"] for one in told]
+        receipts = await notify(api, *(alert(number, **each) for number, each in enumerate(labels)))
+        left = [receipt["id"] for receipt in receipts]
         for cause in causes:
             ids, left = left[: len(cause)], left[len(cause) :]
             assert len(set(ids)) == 1, cause
-        assert len({one["id"] for one in told}) == len(causes) + len(alone)
-        reasons = [one["reason"] for one in told[-len(alone) :]]
+        assert len({receipt["id"] for receipt in receipts}) == len(causes) + len(alone)
+        reasons = [receipt["reason"] for receipt in receipts[-len(alone) :]]
         assert all(reason.startswith("investigated alone: ") for reason in reasons)
         assert f"Pod {here.namespace}/gone is not in the cluster" in reasons[0]
-        assert not any(one["reason"] for one in told[: -len(alone)])
+        assert not any(receipt["reason"] for receipt in receipts[: -len(alone)])
         elsewhere = await notify(
             api, alert(100, **a, deployment="web"), alert(101, **a, pod=pods["web"][0]), token=OTHERS
         )
-        assert not {one["id"] for one in elsewhere} & {one["id"] for one in told}, "another cluster's"
+        assert not {receipt["id"] for receipt in elsewhere} & {receipt["id"] for receipt in receipts}, (
+            "another cluster's"
+        )
         assert "its sender is not among ingest.this_cluster.senders" in elsewhere[1]["reason"]
         assert elsewhere[0]["reason"] == ""
 
@@ -190,13 +192,13 @@ async def test_a_workloads_alerts_are_counted_searched_and_resolved_together(
     pods = objects.pods(12)["web"]
     labels = {"namespace": owning.served.own}
     async with replica(owning, database, tmp_path) as api:
-        told = await notify(api, *(alert(number, pod=pod, **labels) for number, pod in enumerate(pods)))
-        assert Counter(one["outcome"] for one in told) == {"created": 1, "joined": 11}
-        identity = told[0]["id"]
-        found = await queue.summary(database, UUID(identity))
-        assert found.alerts is not None
-        assert (found.alerts.total, len(found.alerts.newest)) == (12, 10)
-        assert [(its.alert_type, its.count) for its in found.alerts.types] == [(TYPE, 12)]
+        receipts = await notify(api, *(alert(number, pod=pod, **labels) for number, pod in enumerate(pods)))
+        assert Counter(receipt["outcome"] for receipt in receipts) == {"created": 1, "joined": 11}
+        identity = receipts[0]["id"]
+        summary = await queue.summary(database, UUID(identity))
+        assert summary.alerts is not None
+        assert (summary.alerts.total, len(summary.alerts.newest)) == (12, 10)
+        assert [(its.alert_type, its.count) for its in summary.alerts.types] == [(TYPE, 12)]
         for number, pod in enumerate(pods):
             assert (await queue.summary(database, UUID(identity))).ending is None
             (resolved,) = await notify(api, alert(number, status="resolved", pod=pod, **labels))
@@ -204,7 +206,7 @@ async def test_a_workloads_alerts_are_counted_searched_and_resolved_together(
         assert (await queue.summary(database, UUID(identity))).ending == "Cancelled"
 
 
-async def test_without_the_right_each_alert_of_a_pod_is_investigated_alone_and_says_so(
+async def test_alerts_of_a_pod_are_investigated_alone_without_the_right_and_say_so(
     plane: Administrator,
     owning: client.Cluster,
     chart_accounts: installed.Installed,
@@ -221,14 +223,14 @@ async def test_without_the_right_each_alert_of_a_pod_is_investigated_alone_and_s
         async with patience.limit():  # until the API server has heard of it
             for number in range(100, 10_000):
                 async with replica(owning, database, tmp_path) as api:
-                    (told,) = await notify(api, alert(number, pod=pods[0], **labels))
-                if told["reason"]:
+                    (answer,) = await notify(api, alert(number, pod=pods[0], **labels))
+                if answer["reason"]:
                     break
-        assert "TARSy lacks the right to get ReplicaSets: set rbac.owners of the chart" in told["reason"]
+        assert "TARSy lacks the right to get ReplicaSets: set rbac.owners of the chart" in answer["reason"]
         async with replica(owning, database, tmp_path) as api:
             told_alone = await notify(api, *(alert(number, pod=pod, **labels) for number, pod in enumerate(pods)))
             (named,) = await notify(api, alert(5, deployment="other", **labels))
-        assert [one["outcome"] for one in told_alone] == ["created", "created"]
+        assert [receipt["outcome"] for receipt in told_alone] == ["created", "created"]
         assert named["reason"] == ""
 
 
@@ -266,12 +268,12 @@ async def test_storm_of_twenty_workloads_from_a_pair_is_twenty_investigations(
     ]
     parts = [alerts[start : start + 100] for start in range(0, 1000, 100)]
     async with (
-        replica(owning, database, tmp_path) as one,
+        replica(owning, database, tmp_path) as first_replica,
         replica(owning, database, tmp_path) as other,
     ):
-        told = await asyncio.gather(*(notify(api, *part) for part in parts for api in (one, other)))
-        assert {each["reason"] for receipt in told for each in receipt} == {""}
-        created = [each["id"] for receipt in told for each in receipt if each["outcome"] == "created"]
+        receipts = await asyncio.gather(*(notify(api, *part) for part in parts for api in (first_replica, other)))
+        assert {each["reason"] for receipt in receipts for each in receipt} == {""}
+        created = [each["id"] for receipt in receipts for each in receipt if each["outcome"] == "created"]
         assert len(created) == len(set(created)) <= 20, "fewer if a notification was refused after a part was taken"
         rows = await queue.rows(
             database,

@@ -52,14 +52,14 @@ async def projected(database: databases.Database) -> None:
             pass
 
 
-def shown(plane: Administrator, subject: investigations.AlertInvestigation) -> Any:
+def read_status(plane: Administrator, subject: investigations.AlertInvestigation) -> Any:
     """The object's status as the API server has it."""
     got = plane.kubectl("get", "inv", subject.metadata.name, "-o", "json", namespace=subject.metadata.namespace)
     return json.loads(got)["status"]
 
 
-def on_the_wire(found: summaries.Summary) -> Any:
-    return investigation_statuses.build(found, secrets=NO_SECRETS).model_dump(
+def on_the_wire(summary: summaries.Summary) -> Any:
+    return investigation_statuses.build(summary, secrets=NO_SECRETS).model_dump(
         mode="json", by_alias=True, exclude_none=True
     )
 
@@ -68,13 +68,13 @@ def conditions(status: Any) -> dict[str, tuple[str, str]]:
     return {condition["type"]: (condition["status"], condition["reason"]) for condition in status["conditions"]}
 
 
-def run_of(stage: str, *said: entries.Entry, outcome: entries.Outcome = "Completed") -> list[entries.Entry]:
+def run_of(stage: str, *log_entries: entries.Entry, outcome: entries.Outcome = "Completed") -> list[entries.Entry]:
     """A stage from its start to its end, around what its agent, called as the stage, did."""
     why = "no answer" if outcome == "Failed" else ""
     return [
         stories.stage_started(stage),
         stories.started(stage, stage=stage),
-        *said,
+        *log_entries,
         stories.ended(stage, outcome, why),
         stories.stage_ended(stage, outcome, why),
     ]
@@ -88,7 +88,7 @@ def story() -> list[entries.Entry]:
             "collect",
             asked,
             stories.ran(asked),
-            stories.unanswered(execution="collect", turn=1),
+            stories.unanswered(execution="collect", call_number=1),
             outcome="Failed",
         ),
         *run_of("analysis", stories.answers(execution="analysis")),
@@ -111,7 +111,7 @@ async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
             """The status, once it shows what the store knows; the two are compared whole."""
             running.hint()
             await projected(database)
-            status = await asyncio.to_thread(shown, plane, subject)
+            status = await asyncio.to_thread(read_status, plane, subject)
             assert status == on_the_wire(await queue.summary(database, subject.metadata.uid))
             return status
 
@@ -159,7 +159,7 @@ async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
     await queue.admit(database, subject, chain=REFUSAL)
     async with projecting(cluster, database):
         await projected(database)
-    status = shown(plane, subject)
+    status = read_status(plane, subject)
     assert status == on_the_wire(await queue.summary(database, subject.metadata.uid))
     assert status["phase"] == "Failed"
     assert status["message"] == REFUSAL.message
@@ -188,7 +188,7 @@ async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
     )
     async with projecting(cluster, database):
         await projected(database)
-    status = shown(plane, subject)
+    status = read_status(plane, subject)
     assert (status["phase"], status["progress"]) == ("Failed", "0/2")
     assert "currentStage" not in status
     assert "Running" not in [stage["phase"] for stage in status["stages"]]
@@ -205,7 +205,7 @@ async def test_one_whose_log_cannot_be_read_is_shown_to_wait_for_a_program_that_
     await work.release(database, claim, unreadable=unreadable, build=queue.BUILD)
     async with projecting(cluster, database):
         await projected(database)
-    status = shown(plane, subject)
+    status = read_status(plane, subject)
     assert status == on_the_wire(await queue.summary(database, subject.metadata.uid))
     assert (status["phase"], status["message"]) == (
         "Suspended",
@@ -224,7 +224,7 @@ async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_t
     replacement = await create(cluster, "replaced")
     async with projecting(cluster, database):
         await projected(database)
-    assert "sequence" not in shown(plane, replacement)
+    assert "sequence" not in read_status(plane, replacement)
 
 
 async def test_replicas_that_project_at_once_leave_the_newest_status(
@@ -233,13 +233,13 @@ async def test_replicas_that_project_at_once_leave_the_newest_status(
     subject = await create(cluster)
     await queue.admit(database, subject, chain=CHAIN)
     writing = await queue.opened(database, await queue.claimed(database))
-    async with projecting(cluster, database) as one, projecting(cluster, database) as two:
+    async with projecting(cluster, database) as first_projector, projecting(cluster, database) as two:
         for entry in story():
             await writing.commit(entry)
-            one.hint()
+            first_projector.hint()
             two.hint()
         await projected(database)
-    assert shown(plane, subject) == on_the_wire(await queue.summary(database, subject.metadata.uid))
+    assert read_status(plane, subject) == on_the_wire(await queue.summary(database, subject.metadata.uid))
 
 
 async def test_refused_events_are_logged_once_in_a_namespace_and_statuses_go_on(
@@ -256,7 +256,11 @@ async def test_refused_events_are_logged_once_in_a_namespace_and_statuses_go_on(
     subjects = [await create(cluster, name) for name in ("one", "two")]
 
     def refusals() -> list[str]:
-        return [one.__dict__["namespace"] for one in caplog.records if one.__dict__.get("action") == "events_refused"]
+        return [
+            record.__dict__["namespace"]
+            for record in caplog.records
+            if record.__dict__.get("action") == "events_refused"
+        ]
 
     async with projecting(cluster, database) as running:
         for subject in subjects:
@@ -265,7 +269,7 @@ async def test_refused_events_are_logged_once_in_a_namespace_and_statuses_go_on(
             running.hint()
             await projected(database)
         for subject in subjects:
-            assert shown(plane, subject)["phase"] == "Completed"
+            assert read_status(plane, subject)["phase"] == "Completed"
         assert refusals() == [own], "of four events"
         await accounts.empower(admin, "operator", rights.ALL)
         async with patience.limit():

@@ -1,4 +1,4 @@
-"""What the API answers to questions, with a cluster and a database, and without either."""
+"""Answers of the API to questions, with a cluster and a database, and without either."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ Serve = Callable[[client.Cluster, databases.Database], Awaitable[API]]
 
 @pytest.fixture
 async def serve(editor: str) -> AsyncIterator[Serve]:
-    """Serves the API on a cluster and a database, to somebody who may do everything."""
+    """Serve the API on a cluster and a database, to a caller with all rights."""
     async with contextlib.AsyncExitStack() as stack:
 
         async def serving(cluster: client.Cluster, database: databases.Database) -> API:
@@ -102,8 +102,8 @@ class World:
         made = await asyncio.to_thread(self._plane.create, manifests.investigation(name), namespace=self._namespace)
         metadata = {"namespace": self._namespace, "name": name, "uid": made["metadata"]["uid"]}
         subject = queue.subject(name)
-        given = subject.model_copy(update={"metadata": subject.metadata.model_copy(update=metadata)})
-        return await queue.admit(self._database, given, chain=chain)
+        changed_subject = subject.model_copy(update={"metadata": subject.metadata.model_copy(update=metadata)})
+        return await queue.admit(self._database, changed_subject, chain=chain)
 
     async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
         return await asyncio.to_thread(self._plane.kubectl, *args, input=input, namespace=self._namespace)
@@ -122,20 +122,20 @@ async def test_a_question_is_masked_queued_and_told_with_the_runs(
         status, asked = await api.ask(identity, "Is password=hunter2-Xy9 wrong? \x00\ud83d")
     named = {"id": str(identity), "namespace": cluster.served.own, "name": "web-crash"}
     assert (status, asked) == (202, named | {"run": 1})
-    (line,) = [one for one in caplog.records if one.__dict__.get("action") == "asked"]
+    (line,) = [record for record in caplog.records if record.__dict__.get("action") == "asked"]
     assert (line.__dict__["uid"], line.__dict__["run"]) == (str(identity), 1)
-    _, found = await api.send("GET", str(identity))
-    first, question = found["runs"]
+    _, investigation = await api.send("GET", str(identity))
+    first, question = investigation["runs"]
     assert (first["number"], first["kind"], first["question"], first["ending"]) == (0, "investigation", "", "Completed")
     assert first["final_analysis"] == "root cause"
     assert (question["number"], question["kind"], question["ending"], question["ended_at"]) == (1, "chat", None, None)
     assert "hunter2" not in question["question"]
     assert question["question"].startswith("Is password=")
     assert question["question"].endswith("\ufffd\ufffd")
-    assert (found["phase"], found["state"]) == ("Completed", "ended")
+    assert (investigation["phase"], investigation["state"]) == ("Completed", "ended")
 
 
-async def test_of_questions_at_once_one_is_taken(api: API, world: World) -> None:
+async def test_one_of_several_questions_at_once_is_accepted(api: API, world: World) -> None:
     identity = await world.ended()
     answers = await asyncio.gather(*(api.ask(identity) for _ in range(12)))
     assert sorted(status for status, _ in answers) == [202, *[409] * 11]
@@ -173,15 +173,15 @@ async def test_a_question_that_is_none_is_refused(api: API, world: World, databa
         (422, json.dumps({"question": "a" * 100_001}).encode(), "question: give 100000 characters at most"),
         (413, b" " * (questions.BODY_MAX + 1), "a question has at most 100000 characters"),
     ]
-    for expected, body, told in bodies:
+    for expected, body, refusal in bodies:
         status, problem = await api.send("POST", f"{identity}/chat", body)
-        assert (status, problem["detail"][: len(told)]) == (expected, told)
+        assert (status, problem["detail"][: len(refusal)]) == (expected, refusal)
     assert await queue.rows(database, "SELECT count(*) FROM runs") == [(1,)]
     longest = json.dumps({"question": "\U0001f525" * payloads.CHARACTERS_MAX}).encode()
     assert (await api.send("POST", f"{identity}/chat", longest))[0] == 202
 
 
-async def test_who_is_nobody_or_the_webhook_asks_and_stops_nothing(api: API, world: World) -> None:
+async def test_unknown_caller_and_webhook_neither_ask_nor_stop_a_question(api: API, world: World) -> None:
     identity = await world.ended()
     for path in ("chat", "chat/cancel"):
         for token, expected in (("another", 401), ("the token", 403)):
@@ -199,17 +199,17 @@ async def test_a_question_is_cancelled_while_it_is_open_and_not_before_or_after(
     _, asked = await api.ask(identity)
     assert await api.cancel(identity) == (202, asked | {"phase": "Cancelled"})
     assert (await api.cancel(identity))[0] == 409
-    _, found = await api.send("GET", str(identity))
-    question = found["runs"][1]
+    _, investigation = await api.send("GET", str(identity))
+    question = investigation["runs"][1]
     assert (question["ending"], question["reason"], question["message"]) == (
         "Cancelled",
         "CancelledByUser",
         "cancelled by request",
     )
-    assert (found["phase"], found["cancel"]) == ("Completed", None)
+    assert (investigation["phase"], investigation["cancel"]) == ("Completed", None)
 
 
-async def test_nothing_is_asked_about_an_object_that_is_gone_or_was_made_again(
+async def test_question_about_a_deleted_or_recreated_object_is_refused(
     api: API, world: World, database: databases.Database
 ) -> None:
     gone = (410, "its object was deleted: no question about it is possible")
@@ -229,19 +229,19 @@ async def test_a_full_queue_takes_no_question(api: API, world: World) -> None:
     assert await api.refused(identity) == (503, f"{FULL} investigations are queued already; try again")
 
 
-async def test_without_the_cluster_or_the_database_a_question_is_to_be_asked_again(
+async def test_question_without_the_cluster_or_the_database_is_to_be_asked_again(
     serve: Serve, world: World, database: databases.Database, cluster: client.Cluster, tmp_path: Path
 ) -> None:
     identity = await world.ended()
     nowhere = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     down = databases.Database(NOBODY)
     try:
-        for api, told in (
+        for api, refusal in (
             (await serve(nowhere, database), "the owner of the token cannot be looked up now: try again. "),
             (await serve(cluster, down), "cannot connect to the database"),
         ):
             status, detail = await api.refused(identity)
-            assert (status, detail[: len(told)], "try again" in detail) == (503, told, True)
+            assert (status, detail[: len(refusal)], "try again" in detail) == (503, refusal, True)
         assert (await api.cancel(identity))[0] == 503
     finally:
         await nowhere.close()

@@ -1,4 +1,4 @@
-"""What `/readyz` asks for, one thing after the other taken away. Outages of a whole process: e2e/test_outages."""
+"""Dependencies that `/readyz` checks, taken away one after the other. Outages of a whole process: e2e/test_outages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_controller_is_not_ready_before_its_watch_is_open(
     assert await missing(readiness) == "not ready: the watch (controller)"
 
 
-async def test_what_is_missing_is_named_all_at_once_for_the_roles_that_need_it(
+async def test_missing_dependencies_are_named_all_at_once_with_the_roles_that_need_them(
     postgres: launcher.Access, unreachable: str
 ) -> None:
     database = databases.Database(postgres.url("nothere"))
@@ -91,31 +91,33 @@ async def test_many_that_ask_at_once_cost_the_database_one_question(
         await schema.missing(database)
         before = between.bytes_up
         await schema.missing(database)
-        one = between.bytes_up - before
-        found = await asyncio.gather(*(missing(readiness) for _ in range(50)))
-        assert len(set(found)) == 1
-        assert between.bytes_up - before == 2 * one
+        one_question = between.bytes_up - before
+        answers = await asyncio.gather(*(missing(readiness) for _ in range(50)))
+        assert len(set(answers)) == 1
+        assert between.bytes_up - before == 2 * one_question
         await database.close()
 
 
 async def test_a_database_that_a_newer_version_has_migrated_meanwhile_serves_on(database: databases.Database) -> None:
-    """While it is upgraded: else nobody would serve between the migration and the first new process."""
+    """The old version serves during an upgrade: otherwise no process would serve between the migration and the first
+    new process.
+    """
     before, late = (checks.Database(lambda: database) for _ in range(2))
     assert await before() == []
     async with database.begin() as connection:
         await connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'newer'")
     assert await before() == []
-    (found,) = await late()
-    assert found.name.startswith("the database's schema, which is at newer")
+    (missing_dependency,) = await late()
+    assert missing_dependency.name.startswith("the database's schema, which is at newer")
 
 
 @pytest.fixture
 async def limited(plane: Administrator, admin: client.Cluster) -> AsyncIterator[client.Cluster]:
     """The cluster as an account has it that may do nothing."""
     token = await accounts.create(admin, "operator")
-    found = await client.connect(plane.kubeconfig(namespace=admin.served.own, user="limited", token=token))
-    yield found
-    await found.close()
+    limited_cluster = await client.connect(plane.kubeconfig(namespace=admin.served.own, user="limited", token=token))
+    yield limited_cluster
+    await limited_cluster.close()
 
 
 async def test_an_account_without_rights_is_told_each_by_its_verb(

@@ -95,7 +95,7 @@ class World:
 
     async def names(self) -> set[str]:
         return {
-            item["metadata"]["name"] for item in json.loads(await self.kubectl("get", "inv", "-o", "json"))["items"]
+            listed["metadata"]["name"] for listed in json.loads(await self.kubectl("get", "inv", "-o", "json"))["items"]
         }
 
 
@@ -128,9 +128,9 @@ async def test_retry_creates_an_object_with_the_alert_of_the_original(world: Wor
     assert made["spec"]["author"] == accounts.EDITORS_NAME
     assert made["spec"]["retryOf"] == {"name": "web-crash", "uid": str(first), "fromStage": "analysis"}
     assert made["metadata"]["labels"]["tarsy.dev/severity"] == "critical"
-    shown = await world.read(answer["id"])
-    assert (shown["phase"], shown["progress"], shown["total_tokens"]) == ("Queued", "1/2", 0)
-    assert [stage["copied"] for stage in shown["stage_progress"]] == [True, False]
+    retry = await world.read(answer["id"])
+    assert (retry["phase"], retry["progress"], retry["total_tokens"]) == ("Queued", "1/2", 0)
+    assert [stage["copied"] for stage in retry["stage_progress"]] == [True, False]
 
 
 async def test_retry_of_large_alert_data_has_all_of_it(world: World) -> None:
@@ -151,11 +151,11 @@ async def test_present_chain_is_taken_by_its_name(world: World) -> None:
     assert status == 202, answer
     made = (await world.object(answer["name"]))["spec"]
     assert (made["chainRef"], made["retryOf"]["chain"]) == ({"name": "pod-crash"}, "Current")
-    shown = await world.read(answer["id"])
-    assert (shown["chain_name"], shown["chain_generation"]) == ("pod-crash", 1)
+    retry = await world.read(answer["id"])
+    assert (retry["chain_name"], retry["chain_generation"]) == ("pod-crash", 1)
 
 
-async def test_what_cannot_be_retried_is_refused_at_its_place(world: World) -> None:
+async def test_retry_that_is_impossible_is_refused_with_its_field(world: World) -> None:
     first = await world.ended()
     open_one = await world.admitted("open")
     before = await world.names()
@@ -214,8 +214,8 @@ async def test_caller_needs_both_rights(
         admin, "caller", namespace=world.namespace, may={"alertinvestigations": rights} if rights else None
     )
     first = await world.ended()
-    found, answer = await world.retry(first, token=token)
-    assert found == status
+    code, answer = await world.retry(first, token=token)
+    assert code == status
     assert missing in str(answer)
     assert await world.retry(first, token="the token") == (
         403,
@@ -230,7 +230,7 @@ async def test_object_that_a_person_writes_is_refused(world: World, cluster: cli
     reconciler = investigations.Reconciler(
         cluster=cluster,
         database=world.database,
-        index=lambda listed, unusable_providers, **_given: chain_index.ChainIndex(
+        index=lambda listed, unusable_providers, **_arguments: chain_index.ChainIndex(
             listed, platform=queue.PLATFORM, unusable_providers=unusable_providers, namespace="tarsy", own="tarsy"
         ),
         mask=str,
@@ -238,6 +238,10 @@ async def test_object_that_a_person_writes_is_refused(world: World, cluster: cli
     )
     key = investigations.Key(namespace=world.namespace, name="theirs", uid=made["metadata"]["uid"])
     await reconciler.reconcile(key)
-    found = await world.read(made["metadata"]["uid"])
-    assert (found["phase"], found["reason"], found["retry_of"]) == ("Failed", "RetryNotProven", None)
+    investigation = await world.read(made["metadata"]["uid"])
+    assert (investigation["phase"], investigation["reason"], investigation["retry_of"]) == (
+        "Failed",
+        "RetryNotProven",
+        None,
+    )
     assert (await world.read(first))["retried_by"] is None

@@ -1,4 +1,4 @@
-"""What the API server may answer to reviews, and how often it is asked: here one answers as it is told."""
+"""Answers of the API server to reviews, and how often it is asked. A fake one answers as a test sets it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Reviewer:
         """The namespaces whose reviews fail."""
         self.namespace: tuple[int, Any] = (200, {"metadata": {"uid": "n1"}})
         self.guesses_go = asyncio.Event()
-        """Until then reviews of guesses are not answered."""
+        """Reviews of guesses are not answered until this is set."""
         self.guesses_go.set()
         self.hangs = ""
         """A part of the paths that get no answer."""
@@ -118,7 +118,7 @@ async def may(reviewer: Reviewer, tmp_path: Path) -> AsyncIterator[permissions.A
     await database.close()
 
 
-def asked(token: str = JANES, *, address: str = HERE) -> requests.Request:
+def request_from(token: str = JANES, *, address: str = HERE) -> requests.Request:
     headers = [(b"authorization", f"Bearer {token}".encode())]
     return requests.Request({"type": "http", "client": (address, 1), "headers": headers})
 
@@ -132,13 +132,13 @@ async def refusal(asking: Awaitable[object]) -> int:
 async def test_all_that_is_known_of_a_user_goes_along_with_what_they_ask_for(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
-    caller = await may.see_setup(asked())
+    caller = await may.see_setup(request_from())
     assert (caller.author, caller.address) == ("jane", "203.0.113.7")
     attributes = {"group": "tarsy.dev", "resource": "agentchains", "subresource": "", "verb": "list"}
     attributes |= {"namespace": "tarsy", "name": ""}
     user = {"user": "jane", "uid": "u1", "groups": ["sre"], "extra": {"scopes": ["a", "b"]}}
     assert reviewer.accesses == [{"resourceAttributes": attributes, **user}]
-    await may.submit(asked("hook"))
+    await may.submit(request_from("hook"))
     assert reviewer.tokens == ["jane's"], "the webhook's own goes nowhere"
 
 
@@ -147,7 +147,7 @@ async def test_those_who_ask_at_once_are_reviewed_once_and_again_when_it_no_long
 ) -> None:
     for now, tokens, accesses in ((0, 1, 1), (19, 1, 1), (30, 1, 2), (39, 1, 2), (60, 2, 3)):
         reviewer.now = now
-        await asyncio.gather(*(may.see_setup(asked()) for _ in range(20)))
+        await asyncio.gather(*(may.see_setup(request_from()) for _ in range(20)))
         assert (len(reviewer.tokens), len(reviewer.accesses)) == (tokens, accesses), now
 
 
@@ -155,12 +155,12 @@ async def test_a_no_holds_for_ten_seconds(may: permissions.Access, reviewer: Rev
     reviewer.access = (201, {"status": {"allowed": False, "reason": "no"}})
     for now, accesses in ((0, 1), (9, 1), (10, 2)):
         reviewer.now = now
-        assert await refusal(may.see_setup(asked())) == 403
+        assert await refusal(may.see_setup(request_from())) == 403
         assert len(reviewer.accesses) == accesses
     reviewer.token = (201, {"status": {"authenticated": False, "error": "who?"}})
     for now, tokens in ((100, 2), (109, 2), (110, 3)):
         reviewer.now = now
-        assert await refusal(may.see_setup(asked())) == 401
+        assert await refusal(may.see_setup(request_from())) == 401
         assert len(reviewer.tokens) == tokens
 
 
@@ -172,9 +172,9 @@ async def test_a_token_is_believed_until_its_own_end_at_most(may: permissions.Ac
     for seconds, later, count in ((40, 20, 1), (40, 40, 2), (3600, 39, 1), (3600, 60, 2), (-1, 0, 2)):
         reviewer.tokens.clear()
         token = ending(seconds)
-        await may.see_setup(asked(token))
+        await may.see_setup(request_from(token))
         reviewer.now += later
-        await may.see_setup(asked(token))
+        await may.see_setup(request_from(token))
         assert len(reviewer.tokens) == count, (seconds, later)
 
 
@@ -190,55 +190,59 @@ async def answered(asking: Awaitable[object]) -> int:
 async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiting(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
-    await may.see_setup(asked())
+    await may.see_setup(request_from())
     reviewer.now = 50  # what is known of Jane's token has not long to hold, and nothing of her rights
     reviewer.guesses_go.clear()
-    guessing = asyncio.gather(*(answered(may.see_setup(asked(f"guess{number}"))) for number in range(2000)))
+    guessing = asyncio.gather(*(answered(may.see_setup(request_from(f"guess{number}"))) for number in range(2000)))
     await reviewer.has_heard(lambda: len(reviewer.tokens) > single_flight.LOOKUPS_PER_CALLER)
-    honest = [asked(), asked("new", address="198.51.100.9"), asked("newer", address="2001:db8:1:2::3")]
-    assert await asyncio.gather(*(answered(may.see_setup(one)) for one in honest)) == [200] * 3
+    honest = [
+        request_from(),
+        request_from("new", address="198.51.100.9"),
+        request_from("newer", address="2001:db8:1:2::3"),
+    ]
+    assert await asyncio.gather(*(answered(may.see_setup(honest_token)) for honest_token in honest)) == [200] * 3
     assert not guessing.done(), "no guess was answered before they were"
     reviewer.guesses_go.set()
-    found = Counter(await guessing)
+    statuses = Counter(await guessing)
     guesses = [token for token in reviewer.tokens if token.startswith("guess")]
-    assert found == {401: len(guesses), 429: 2000 - len(guesses)}
+    assert statuses == {401: len(guesses), 429: 2000 - len(guesses)}
     assert len(guesses) == identities.GUESSES
     assert reviewer.tokens.count(JANES) == 2, "it was asked for again meanwhile"
     assert reviewer.now == 50
     reviewer.now = 60 + 49
-    assert await answered(may.see_setup(asked())) == 200, "who is known calls on, from there too"
+    assert await answered(may.see_setup(request_from())) == 200, "who is known calls on, from there too"
 
 
 async def test_an_address_whose_tokens_were_nobodys_has_to_wait_for_the_next_one(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
     for number in range(identities.GUESSES):
-        assert await answered(may.see_setup(asked(f"guess{number}", address="2001:db8:1:2::3"))) == 401
+        assert await answered(may.see_setup(request_from(f"guess{number}", address="2001:db8:1:2::3"))) == 401
     there = "2001:db8:1:2:3::4"  # of the same network
     for _ in range(2):
         with pytest.raises(problems.Problem) as refused:
-            await may.see_setup(asked(address=there))
+            await may.see_setup(request_from(address=there))
         assert (refused.value.status, refused.value.headers) == (429, {"Retry-After": "1"})
         with pytest.raises(problems.Problem) as refused:
-            await may.notify(asked(address=there))
+            await may.notify(request_from(address=there))
         assert refused.value.status == 503, "which is sent again"
-    assert await answered(may.see_setup(asked("guess0", address=there))) == 401, "that is known"
-    assert await answered(may.submit(asked("hook", address=there))) == 200
+    assert await answered(may.see_setup(request_from("guess0", address=there))) == 401, "that is known"
+    assert await answered(may.submit(request_from("hook", address=there))) == 200
     assert len(reviewer.tokens) == identities.GUESSES
-    assert await answered(may.see_setup(asked(address="2001:db8:1:3::3"))) == 200
-    assert await answered(may.see_setup(asked(address=there))) == 200, "whose it is is known now"
-    assert await answered(may.see_setup(asked("another", address=there))) == 429
+    assert await answered(may.see_setup(request_from(address="2001:db8:1:3::3"))) == 200
+    assert await answered(may.see_setup(request_from(address=there))) == 200, "whose it is is known now"
+    assert await answered(may.see_setup(request_from("another", address=there))) == 429
     reviewer.now += 1
     for _ in range(50):
-        assert await answered(may.see_setup(asked("another", address=there))) == 200, "a good one costs nothing"
-    assert await answered(may.see_setup(asked("guess-more", address=there))) == 401
-    assert await answered(may.see_setup(asked("yet-another", address=there))) == 429
+        assert await answered(may.see_setup(request_from("another", address=there))) == 200, "a good one costs nothing"
+    assert await answered(may.see_setup(request_from("guess-more", address=there))) == 401
+    assert await answered(may.see_setup(request_from("yet-another", address=there))) == 429
 
 
-async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: permissions.Access, reviewer: Reviewer) -> None:
+async def test_namespace_of_a_name_is_cached_for_two_seconds(may: permissions.Access, reviewer: Reviewer) -> None:
     async def uids() -> set[str]:
-        found = await asyncio.gather(*(may.list_in(asked(), ["shop"]) for _ in range(9)))
-        return {one.namespaces["shop"] for one in found}
+        permitted = await asyncio.gather(*(may.list_in(request_from(), ["shop"]) for _ in range(9)))
+        return {scope.namespaces["shop"] for scope in permitted}
 
     assert await uids() == {"n1"}
     reviewer.namespace = (200, {"metadata": {"uid": "n2"}})
@@ -248,12 +252,12 @@ async def test_which_namespace_has_a_name_is_known_for_two_seconds(may: permissi
         assert len(reviewer.namespaces) == count
     reviewer.namespace = answers.refusal(404, 'namespaces "shop" not found')
     reviewer.now = 20
-    assert await refusal(may.list_in(asked(), ["shop"])) == 404
+    assert await refusal(may.list_in(request_from(), ["shop"])) == 404
     reviewer.namespace = (200, {"metadata": {"uid": "n3"}})
     assert await uids() == {"n3"}, "that there is none is not kept"
     reviewer.namespace = answers.refusal(500, "etcd is away")
     reviewer.now = 22
-    assert await refusal(may.list_in(asked(), ["shop"])) == 503
+    assert await refusal(may.list_in(request_from(), ["shop"])) == 503
     assert set(reviewer.namespaces) == {"shop"}
 
 
@@ -279,7 +283,7 @@ def namespaces_asked(reviewer: Reviewer) -> Counter[str]:
 
 async def test_a_right_in_all_namespaces_is_asked_for_once(of_teams: permissions.Access, reviewer: Reviewer) -> None:
     reviewer.allowed = {""}
-    scope = await of_teams.list_in(asked())
+    scope = await of_teams.list_in(request_from())
     assert (scope.namespaces, scope.named) == (dict.fromkeys(["tarsy", *TEAMS], "n1"), ())
     assert namespaces_asked(reviewer) == {"": 1}
 
@@ -291,37 +295,37 @@ async def test_a_caller_of_teams_gets_theirs_and_a_refusal_is_asked_for_again_af
     for now, refused, allowed in ((0, 1, 1), (9, 1, 1), (10, 2, 1)):
         reviewer.now = now
         for _ in range(2):
-            scope = await of_teams.list_in(asked())
+            scope = await of_teams.list_in(request_from())
             assert (scope.namespaces, scope.unchecked) == ({"team-7": "n1", "team-8": "n1"}, {})
         counts = namespaces_asked(reviewer)
         assert counts == {name: allowed if name in reviewer.allowed else refused for name in ("", "tarsy", *TEAMS)}
     assert set(reviewer.namespaces) == {"team-7", "team-8"}, "no uid of others is read"
     with pytest.raises(cluster_rights.ForbiddenError, match=r"in namespace team-9$"):
-        await of_teams.list_in(asked(), ["team-9", "team-8"])
-    assert (await of_teams.list_in(asked(), ["team-8"])).named == ("team-8",)
+        await of_teams.list_in(request_from(), ["team-9", "team-8"])
+    assert (await of_teams.list_in(request_from(), ["team-8"])).named == ("team-8",)
 
 
 async def test_a_namespace_that_cannot_be_checked_hides_no_other_and_is_named(
     of_teams: permissions.Access, reviewer: Reviewer
 ) -> None:
     reviewer.allowed, reviewer.failing = {"team-7"}, {"team-8"}
-    scope = await of_teams.list_in(asked())
+    scope = await of_teams.list_in(request_from())
     assert set(scope.namespaces) == {"team-7"}
     (name,) = scope.unchecked
     assert name == "team-8"
     assert "cannot be looked up now" in scope.unchecked[name]
     reviewer.allowed, reviewer.now = set(), 60
-    assert await refusal(of_teams.list_in(asked())) == 503, "it may be the caller's"
-    assert await refusal(of_teams.read(asked(), "0")) == 503
+    assert await refusal(of_teams.list_in(request_from())) == 503, "it may be the caller's"
+    assert await refusal(of_teams.read(request_from(), "0")) == 503
     reviewer.failing, reviewer.now = set(), 120
     nor = r"User jane may not (list|get) alertinvestigations in namespace tarsy, nor in another one that is served"
-    for refused in (of_teams.list_in(asked()), of_teams.read(asked(), "0")):
+    for refused in (of_teams.list_in(request_from()), of_teams.read(request_from(), "0")):
         with pytest.raises(cluster_rights.ForbiddenError, match=nor):
             await refused
     reviewer.allowed, reviewer.now = {"team-9"}, 180
-    assert await refusal(of_teams.read(asked(), "0")) == 404, "who may read somewhere is told that there is none"
+    assert await refusal(of_teams.read(request_from(), "0")) == 404, "who may read somewhere is told that there is none"
     reviewer.failing, reviewer.now = {""}, 240
-    assert await refusal(of_teams.list_in(asked())) == 503
+    assert await refusal(of_teams.list_in(request_from())) == 503
 
 
 async def test_a_live_list_ends_when_the_namespaces_that_its_caller_may_list_change(
@@ -330,7 +334,7 @@ async def test_a_live_list_ends_when_the_namespaces_that_its_caller_may_list_cha
     subscribing = subscriptions.Subscriptions(hub=hubs.Hub(of_teams._database), may=of_teams)
     requested = subscriptions.Request(channel=live_events.Channel(None))
     reviewer.allowed = {"team-7", "team-8"}
-    subscription = await subscribing.authorize(asked(), requested)
+    subscription = await subscribing.authorize(request_from(), requested)
     await subscription.check()
     reviewer.failing, reviewer.now = {"team-8"}, 60
     assert await refusal(subscription.check()) == 503, "it goes on for a while"
@@ -352,7 +356,7 @@ async def test_a_live_list_ends_when_the_namespaces_that_its_caller_may_list_cha
 async def test_names_of_namespaces_are_checked_before_anything_is_asked(
     may: permissions.Access, reviewer: Reviewer, named: list[str]
 ) -> None:
-    assert await refusal(may.list_in(asked(), named)) == 422
+    assert await refusal(may.list_in(request_from(), named)) == 422
     assert reviewer.accesses == []
 
 
@@ -364,10 +368,10 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
     async with answers.answering(reviewer, folder=tmp_path) as cluster:
         tokens = apis.tokens(cluster, "hook")
         may = permissions.Access(cluster=cluster, database=database, tokens=tokens, settings=platforms.API())
-        assert await answered(may.list_in(asked(), ["tarsy"])) == 200
+        assert await answered(may.list_in(request_from(), ["tarsy"])) == 200
         reviewer.hangs = hangs
         limits = time_limits.TimeLimits(monkeypatch)
-        refused = asyncio.ensure_future(refusal(may.list_in(asked("another"), ["shop"])))
+        refused = asyncio.ensure_future(refusal(may.list_in(request_from("another"), ["shop"])))
         await reviewer.has_heard(lambda: reviewer.unanswered > 0)
         assert limits.expire(reviews.SECONDS)
         assert await refused == 503
@@ -390,7 +394,7 @@ async def test_an_answer_about_a_token_that_is_no_yes_lets_nobody_in(
     may: permissions.Access, reviewer: Reviewer, token: Any, status: int
 ) -> None:
     reviewer.token = (201, token)
-    assert await refusal(may.see_setup(asked())) == status
+    assert await refusal(may.see_setup(request_from())) == status
     assert reviewer.accesses == []
 
 
@@ -409,13 +413,13 @@ async def test_an_answer_about_a_right_that_is_no_yes_lets_nobody_do_it(
     may: permissions.Access, reviewer: Reviewer, answer: tuple[int, Any], status: int
 ) -> None:
     reviewer.access = answer
-    assert await refusal(may.see_setup(asked())) == status
+    assert await refusal(may.see_setup(request_from())) == status
     if status == 503:
         reviewer.access = (201, {"status": {"allowed": True}})
-        await may.see_setup(asked())
+        await may.see_setup(request_from())
 
 
-async def test_without_a_token_nobody_is_reviewed_and_a_trusted_proxy_still_names_the_author(
+async def test_caller_without_a_token_is_not_reviewed_and_a_trusted_proxy_still_names_the_author(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
     database = databases.Database(NOBODYS)
@@ -444,10 +448,10 @@ async def test_a_token_that_has_expired_ends_the_socket_and_the_streams_that_it_
         apis.listening(apis.parts(cluster=cluster, database=database, token="hook")) as url,
         watching.watching(url, headers=headers) as watcher,
         aiohttp.ClientSession(url, headers=headers) as session,
-        session.get(f"/api/v1/investigations/{identity}/events") as one,
+        session.get(f"/api/v1/investigations/{identity}/events") as one_stream,
         session.get("/api/v1/events") as many,
     ):
-        assert (one.status, many.status) == (200, 200)
+        assert (one_stream.status, many.status) == (200, 200)
         for channel in (f"investigation:{identity}", "investigations"):
             await watcher.ask(action="subscribe", channel=channel)
             await watcher.until_type("subscription.confirmed")
@@ -457,7 +461,7 @@ async def test_a_token_that_has_expired_ends_the_socket_and_the_streams_that_it_
         reviewer.token = NOBODYS_TOKEN
         code, reason = await watcher.closed()
         assert (code, "has expired" in str(reason)) == (1008, True)
-        for response in (one, many):
+        for response in (one_stream, many):
             reader = watching.Reader(response)
             assert "has expired" in (await reader.until_type("subscription.ended"))[-1]["reason"]
             with pytest.raises(EOFError):

@@ -20,9 +20,9 @@ ROLES: dict[str, list[settings.Role]] = {
 
 
 async def missing(cluster: client.Cluster, part: str) -> list[str]:
-    """What readiness says that an operator with that role lacks."""
+    """Return what readiness reports as missing for an operator with that role."""
     wanted = needed.needed(ROLES[part], deployment=installed.account(part))
-    return [one.name for one in await checks.Cluster(cluster, wanted)()]
+    return [missing_right.name for missing_right in await checks.Cluster(cluster, wanted)()]
 
 
 @pytest.mark.parametrize("part", ["api", "controller", installed.ALL])
@@ -47,10 +47,10 @@ async def test_whatever_verb_is_taken_from_a_role_is_missed_by_name(
 
 async def until(cluster: client.Cluster, part: str, expected: list[str]) -> None:
     """Wait until that is what is missing: the API server learns of a changed role a moment later."""
-    found = ["nothing was asked"]
+    missing_rights = ["nothing was asked"]
     try:
         async with patience.limit():
-            while found != expected:
-                found = await missing(cluster, part)
+            while missing_rights != expected:
+                missing_rights = await missing(cluster, part)
     except patience.TooLong as error:
-        raise patience.TooLong(f"{error}: {found}, not {expected}") from None
+        raise patience.TooLong(f"{error}: {missing_rights}, not {expected}") from None

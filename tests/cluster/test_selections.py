@@ -53,27 +53,29 @@ def test_a_selection_does_not_change(plane: controlplane.Administrator, namespac
         plane.kubectl("patch", "inv", "web-crash", "--type=merge", "-p", patch, namespace=namespace)
 
 
-async def test_what_cannot_be_had_is_refused_at_once_with_what_there_is(
+async def test_unavailable_selection_is_refused_at_once_with_what_exists(
     plane: controlplane.Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """An alert whose chain is missing waits for it; one that names what its chain does not have waits for nothing."""
     server = platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url="http://s/mcp"))
-    known = platforms.Platform(
+    platform = platforms.Platform(
         defaults=platforms.Defaults(llm_provider="only"),
         llm_providers={"only": providers.GoogleProvider(type="google", model="gemini-2.5-flash")},
         mcp_servers={"k8s": server, "vault": server},
         agents={"KubernetesAgent": platforms.Agent(mcp_servers=["k8s"])},
     )
-    index = functools.partial(chain_index.ChainIndex, platform=known, unusable_providers={})
+    index = functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={})
     reconciler = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
     for manifest in (manifests.chain(), manifests.investigation(mcp={"servers": [{"name": "vault"}]})):
         plane.create(manifest, namespace=cluster.served.own)
-    found = json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=cluster.served.own))["metadata"]
-    seen = watch.Seen(namespace=cluster.served.own, name="web-crash", uid=found["uid"], generation=1)
+    metadata = json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=cluster.served.own))[
+        "metadata"
+    ]
+    seen = watch.Seen(namespace=cluster.served.own, name="web-crash", uid=metadata["uid"], generation=1)
     await reconciler.reconcile(investigations.Key(namespace=seen.namespace, name=seen.name, uid=seen.uid))
-    told = await queue.summary(database, UUID(seen.uid))
-    assert told.reason == "MCPSelectionInvalid"
-    assert told.message == (
+    summary = await queue.summary(database, UUID(seen.uid))
+    assert summary.reason == "MCPSelectionInvalid"
+    assert summary.message == (
         "mcp.servers.0 references MCP server 'vault', which no agent of chain 'kubernetes' has and which is not "
         "selectable. Available MCP servers: k8s"
     )

@@ -62,7 +62,7 @@ async def notify(api: aiohttp.ClientSession, sender: str, *alerts: dict[str, Any
     headers = {"Authorization": f"Bearer {sender * 10 if sender in SENDERS else OWN}"}
     receipt: dict[str, Any] = {}
 
-    async def taken() -> bool:
+    async def is_accepted() -> bool:
         """Whether it was taken; a sender sends again while other notifications are being taken."""
         nonlocal receipt
         async with api.post("/api/v1/webhooks/alertmanager", data=json.dumps(body), headers=headers) as response:
@@ -70,7 +70,7 @@ async def notify(api: aiohttp.ClientSession, sender: str, *alerts: dict[str, Any
             assert response.status in (200, 503), receipt
             return response.status == 200
 
-    await waiting.seen(taken)
+    await waiting.seen(is_accepted)
     return list(receipt["alerts"])
 
 
@@ -99,9 +99,9 @@ async def test_equal_alerts_of_two_sources_are_two_investigations_and_resolve_ap
         first["south"]["id"]: "firing",
     }
     assert (await notify(api, "north-0", alert(1, status="resolved")))[0]["id"] == first["north-0"]["id"]
-    found = json.loads(plane.kubectl("get", "inv", "-o", "json", namespace=cluster.served.own))["items"]
-    assert len({each["spec"]["fingerprint"] for each in found}) == 3
-    assert {json.loads(each["spec"]["alertData"])["fingerprint"] for each in found} == {f"{1:016x}"}, "as it was sent"
+    created = json.loads(plane.kubectl("get", "inv", "-o", "json", namespace=cluster.served.own))["items"]
+    assert len({each["spec"]["fingerprint"] for each in created}) == 3
+    assert {json.loads(each["spec"]["alertData"])["fingerprint"] for each in created} == {f"{1:016x}"}, "as it was sent"
 
 
 async def test_storm_of_two_clusters_with_equal_labels_is_one_investigation_for_each_cause_and_cluster(
@@ -114,11 +114,11 @@ async def test_storm_of_two_clusters_with_equal_labels_is_one_investigation_for_
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
     async with (
-        replica(cluster, database, tmp_path / "one") as one,
+        replica(cluster, database, tmp_path / "one") as first_replica,
         replica(cluster, database, tmp_path / "two") as two,
     ):
         north, again, south = await asyncio.gather(
-            notify(one, "north-0", *alerts), notify(two, "north-1", *alerts), notify(two, "south", *alerts)
+            notify(first_replica, "north-0", *alerts), notify(two, "north-1", *alerts), notify(two, "south", *alerts)
         )
     ids = {
         (sender, number % 10): receipt["id"]

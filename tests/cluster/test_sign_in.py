@@ -69,15 +69,15 @@ async def list_status(api: aiohttp.ClientSession, cookie: str) -> int:
 
 
 async def test_a_code_signs_one_browser_in_at_every_replica(serve: Serve, reader: str) -> None:
-    one, other = await serve(), await serve()
-    address = await sign_in_address(one, reader)
+    first, other = await serve(), await serve()
+    address = await sign_in_address(first, reader)
 
     status, cookie = await sign_in(other, address)
-    again, _ = await sign_in(one, address)
+    again, _ = await sign_in(first, address)
 
     assert (status, again) == (303, 401)
-    assert [await list_status(replica, cookie) for replica in (one, other)] == [200, 200]
-    assert await list_status(one, f"{cookie}x") == 401
+    assert [await list_status(replica, cookie) for replica in (first, other)] == [200, 200]
+    assert await list_status(first, f"{cookie}x") == 401
 
 
 async def test_the_cookie_is_kept_from_scripts_and_other_sites(serve: Serve, reader: str) -> None:
@@ -149,17 +149,17 @@ async def test_a_change_by_cookie_has_to_be_json_from_a_page_of_ours(serve: Serv
 
 
 async def test_signing_out_ends_the_session_at_every_replica(serve: Serve, reader: str) -> None:
-    one, other = await serve(), await serve()
-    _, cookie = await sign_in(one, await sign_in_address(one, reader))
+    first, other = await serve(), await serve()
+    _, cookie = await sign_in(first, await sign_in_address(first, reader))
     headers: dict[str, Any] = JSON | {
         "Cookie": f"tarsy_session={cookie}",
-        "Origin": str(one._base_url).rstrip("/"),
+        "Origin": str(first._base_url).rstrip("/"),
     }
 
-    async with one.post("/sign-out", headers=headers | {"Origin": "http://evil.example"}, data=b"{}") as response:
+    async with first.post("/sign-out", headers=headers | {"Origin": "http://evil.example"}, data=b"{}") as response:
         assert response.status == 403
     assert await list_status(other, cookie) == 200
-    async with one.post("/sign-out", headers=headers, data=b"{}") as response:
+    async with first.post("/sign-out", headers=headers, data=b"{}") as response:
         assert response.status == 204
         assert "1970" in response.headers["Set-Cookie"]
     assert await list_status(other, cookie) == 401
@@ -215,7 +215,7 @@ async def test_guesses_from_an_address_delay_no_session_from_there(serve: Serve,
     assert await list_status(api, cookie) == 200
 
 
-async def test_without_pages_no_code_is_made(
+async def test_code_is_not_made_without_pages(
     cluster: client.Cluster, database: databases.Database, reader: str
 ) -> None:
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)

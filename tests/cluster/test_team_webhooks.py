@@ -55,8 +55,8 @@ class Teams:
         return self.plane.kubectl("get", "inv", "-o", "name", namespace=namespace).split()
 
     def apply(self, *objects: Any, namespace: str) -> None:
-        for one in objects:
-            self.plane.kubectl("apply", "-f", "-", input=json.dumps(one), namespace=namespace)
+        for manifest in objects:
+            self.plane.kubectl("apply", "-f", "-", input=json.dumps(manifest), namespace=namespace)
 
 
 @pytest.fixture
@@ -81,9 +81,9 @@ async def teams(
     platform = parts.platform().model_copy(update={"llm_providers": {"only": only}})
     index = functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={})
     async with apis.served(replace(parts, platform=lambda: platform, index=index)) as session:
-        found = Teams(session=session, plane=plane, own=own, a=a, b=b)
-        found.apply(CHAIN, namespace=own)
-        yield found
+        both_teams = Teams(session=session, plane=plane, own=own, a=a, b=b)
+        both_teams.apply(CHAIN, namespace=own)
+        yield both_teams
     await serving.close()
 
 

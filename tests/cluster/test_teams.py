@@ -190,11 +190,11 @@ def calls(**settings: Any) -> budgets.Budget:
     return budgets.Budget.model_validate({"per": "month", "model_calls": 1000, **settings})
 
 
-async def spend(database: databases.Database, known: Mapping[str, budgets.Budget], side: Team) -> None:
+async def spend(database: databases.Database, known_budgets: Mapping[str, budgets.Budget], side: Team) -> None:
     """Ask a model for a team's investigation."""
     chain = f"{side.namespace}/{side.word}-chain"
     subject = budgets.Subject(investigation=str(side.running), namespace=side.namespace, chain=chain)
-    charges = budgets.charges(known, subject, provider="google-default", settings=None, request_bytes=1)
+    charges = budgets.charges(known_budgets, subject, provider="google-default", settings=None, request_bytes=1)
     owner, token = side.running, uuid.uuid4()
     assert await ledgers.reserve(database, charges, request=token, investigation=owner, token=token) is None
 
@@ -215,7 +215,7 @@ def filled(path: str, identity: UUID | str) -> str:
     return re.sub(r"{(\w+)}", lambda match: str(identity) if match[1] == "identity" else "1", path)
 
 
-async def test_no_path_shows_anything_of_another_team(api: API, database: databases.Database) -> None:
+async def test_paths_show_nothing_of_another_team(api: API, database: databases.Database) -> None:
     alpha, beta = api.alpha, api.beta
     before = await queue.rows(database, "SELECT investigation, state, cancel, revision FROM work ORDER BY 1")
     seen = set()
@@ -256,12 +256,12 @@ def has_part_of(text: str, team: Team) -> bool:
 async def test_lists_counts_and_searches_are_of_the_namespaces_that_the_caller_may_read(api: API, editor: str) -> None:
     alpha, beta = api.alpha, api.beta
     for token, readable in ((alpha.token, [alpha]), (beta.token, [beta]), (editor, [alpha, beta])):
-        found = await api.get("/api/v1/investigations", token)
+        listing = await api.get("/api/v1/investigations", token)
         names = {f"{team.word}-{name}" for team in readable for name in ("running", "ended", "unreadable")}
-        assert {row["name"] for row in found["items"]} == names
-        assert set(found["namespaces"]) >= {team.namespace for team in readable}
-        assert found["unchecked_namespaces"] == []
-        assert found["counts"]["Completed"] == len(readable)
+        assert {row["name"] for row in listing["items"]} == names
+        assert set(listing["namespaces"]) >= {team.namespace for team in readable}
+        assert listing["unchecked_namespaces"] == []
+        assert listing["counts"]["Completed"] == len(readable)
         searched = await api.get("/api/v1/investigations?q=short", token)
         assert len(searched["items"]) == len(readable)
         sessions = await api.get("/api/v1/history/sessions", token)
@@ -288,7 +288,7 @@ async def test_budgets_show_the_ledgers_of_what_the_caller_may_read(
 ) -> None:
     """Each team may see the setup; a third caller sees one namespace's chains alone."""
 
-    async def shown(token: str) -> dict[str, list[str]]:
+    async def ledgers_seen(token: str) -> dict[str, list[str]]:
         view = await api.get("/api/v1/budgets", token)
         assert view["unchecked_namespaces"] == []
         return {budget["name"]: sorted(ledger["subject"] for ledger in budget["ledgers"]) for budget in view["budgets"]}
@@ -307,15 +307,15 @@ async def test_budgets_show_the_ledgers_of_what_the_caller_may_read(
         f"of-{beta.namespace}": [beta.namespace],
         f"of-chain-of-{beta.namespace}": [],
     }
-    assert await shown(alpha.token) == {**common, **own(alpha)}
-    assert await shown(beta.token) == {**common, **own(beta), **of_beta}
+    assert await ledgers_seen(alpha.token) == {**common, **own(alpha)}
+    assert await ledgers_seen(beta.token) == {**common, **own(beta), **of_beta}
     both = {name: sorted([*subjects, *own(beta)[name]]) for name, subjects in own(alpha).items()}
-    assert await shown(editor) == {**common, **both, **of_beta}
+    assert await ledgers_seen(editor) == {**common, **both, **of_beta}
     token = await accounts.create(admin, "viewer", namespace=alpha.namespace, may={"agentchains": ["list"]})
     async with patience.limit():
         while (await api.ask("GET", "/api/v1/budgets", token))[0] == 403:
             pass  # the API server's own cache does not know it yet
-    assert await shown(token) == {**own(alpha), "investigations": [], "calls": []}
+    assert await ledgers_seen(token) == {**own(alpha), "investigations": [], "calls": []}
 
 
 async def test_live_lists_have_the_events_of_the_namespaces_that_the_caller_may_list(
@@ -362,10 +362,10 @@ async def test_an_alert_is_submitted_into_a_namespace_of_its_sender(api: API, ed
         ("the webhook's", alpha.namespace, 403, f"the token may not send alerts to namespace {alpha.namespace}"),
     ]
     for path in ("/api/v1/alerts", "/alerts"):
-        for token, namespace, status, said in posts:
+        for token, namespace, status, expected_text in posts:
             query = {"params": {"namespace": namespace}} if namespace else {}
             answered, text = await api.ask("POST", path, token, json=alert, **query)
-            assert (answered, said in text) == (status, True), text
+            assert (answered, expected_text in text) == (status, True), text
     matched = await api.get(f"/api/v1/chain-match?alert_type={alpha.word}&namespace={alpha.namespace}", alpha.token)
     assert matched["chain_name"] == f"{alpha.word}-chain"
     form = (await api.ask("GET", f"/submit?alert_type={alpha.word}", alpha.token))[1]

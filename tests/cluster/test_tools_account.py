@@ -93,35 +93,35 @@ async def running(
         await asyncio.to_thread(child.end)
 
 
-async def said(server: Client, tool: str, **arguments: Any) -> tuple[bool, str]:
+async def call_tool(server: Client, tool: str, **arguments: Any) -> tuple[bool, str]:
     """Whether a call came through, and what was said."""
     try:
-        found = await server.call_tool(tool, arguments)
+        result = await server.call_tool(tool, arguments)
     except MCPError as error:
         return False, str(error)
-    return not found.is_error, "".join(part.text for part in found.content if isinstance(part, TextContent))
+    return not result.is_error, "".join(part.text for part in result.content if isinstance(part, TextContent))
 
 
-async def test_as_the_chart_runs_them_tools_look_and_neither_see_secrets_nor_write(
+async def test_tools_as_the_chart_runs_them_read_but_see_no_secrets_and_do_not_write(
     account: tuple[installed.Installed, Path], programs: dict[str, Path], namespace: str, tmp_path: Path
 ) -> None:
     _, kubeconfig = account
     async with running(programs, kubeconfig, tmp_path / "mcp") as url, Client(url) as server:
         tools = (await server.list_tools()).tools
         assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
-        came, listed = await said(server, "pods_list_in_namespace", namespace=namespace)
+        came, listed = await call_tool(server, "pods_list_in_namespace", namespace=namespace)
         assert came
         assert "web-0" in listed
         for kind in ("Secret", "SecretList"):
             asked = {"apiVersion": "v1", "kind": kind, "namespace": namespace}
             for tool, named in (("resources_list", {}), ("resources_get", {"name": "hidden"})):
-                came, told = await said(server, tool, **asked, **named)
-                assert not came, told
-                assert HIDDEN not in told
+                came, output = await call_tool(server, tool, **asked, **named)
+                assert not came, output
+                assert HIDDEN not in output
         for tool, arguments in writing(namespace).items():
-            came, told = await said(server, tool, **arguments)
+            came, output = await call_tool(server, tool, **arguments)
             assert not came
-            assert "unknown tool" in told
+            assert "unknown tool" in output
         await check_ours(url)
 
 
@@ -137,7 +137,7 @@ async def check_ours(url: str) -> None:
 
 
 def writing(namespace: str) -> dict[str, Object]:
-    """Calls that would change something, or that run or read what nobody is to."""
+    """Return the calls that would change something, or that run or read what is forbidden to all."""
     here = {"namespace": namespace}
     return {
         "resources_create_or_update": {"resource": json.dumps(MAP | {"metadata": {"name": "made", **here}})},
@@ -150,7 +150,7 @@ def writing(namespace: str) -> dict[str, Object]:
     }
 
 
-async def test_without_rules_of_its_own_the_account_refuses_the_same(
+async def test_account_refuses_the_same_without_rules_of_the_server(
     account: tuple[installed.Installed, Path],
     programs: dict[str, Path],
     plane: Administrator,
@@ -160,7 +160,7 @@ async def test_without_rules_of_its_own_the_account_refuses_the_same(
     accounts, kubeconfig = account
     async with running(programs, kubeconfig, tmp_path / "mcp", guarded=False) as url, Client(url) as server:
         assert {tool.name for tool in (await server.list_tools()).tools} >= writing(namespace).keys()
-        came, listed = await said(server, "pods_list_in_namespace", namespace=namespace)
+        came, listed = await call_tool(server, "pods_list_in_namespace", namespace=namespace)
         assert came
         assert "web-0" in listed
         asked = {"apiVersion": "v1", "kind": "Secret", "namespace": namespace}
@@ -169,14 +169,14 @@ async def test_without_rules_of_its_own_the_account_refuses_the_same(
             ("resources_list", asked),
             ("resources_get", {**asked, "name": "hidden"}),
         ]:
-            came, told = await said(server, tool, **arguments)
-            assert not came, f"{tool}: {told}"
-            assert "forbidden" in told, f"{tool}: {told}"
-            assert HIDDEN not in told
+            came, output = await call_tool(server, tool, **arguments)
+            assert not came, f"{tool}: {output}"
+            assert "forbidden" in output, f"{tool}: {output}"
+            assert HIDDEN not in output
     there = await asyncio.to_thread(plane.kubectl, "get", "pods,configmaps", "-o", "name", namespace=namespace)
     assert set(there.split()) - {"configmap/kube-root-ca.crt"} == {"pod/web-0"}
     allowed = {(use.right.verb, use.right.resource) for use in accounts.uses(installed.TOOLS) if use.allowed}
-    allowed.discard(("create", "selfsubjectaccessreviews"))  # everybody may ask what he may do
+    allowed.discard(("create", "selfsubjectaccessreviews"))  # every account may ask for its own rights
     assert ("list", "pods") in allowed
     assert {verb for verb, _ in allowed} <= {"get", "list", "watch"}
     assert not {resource for _, resource in allowed} & {"secrets", "pods/exec"}

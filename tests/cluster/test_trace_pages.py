@@ -39,11 +39,11 @@ async def identity(database: databases.Database, cluster: client.Cluster) -> UUI
     journal = await queue.opened(database, await queue.claimed(database))
     asked = stories.asks(f"k8s.{HOSTILE}", text=LARGE, thinking=HOSTILE)
     await journal.commit(stories.stage_started(), stories.started(), asked)
-    await journal.commit(stories.ran(asked, text=LARGE, failed=True, whole=LARGE * 2))
+    await journal.commit(stories.ran(asked, text=LARGE, failed=True, full_text=LARGE * 2))
     return identity
 
 
-async def test_only_a_reader_of_the_namespace_sees_a_trace(
+async def test_reader_of_the_namespace_alone_sees_a_trace(
     api: aiohttp.ClientSession, identity: UUID, admin: client.Cluster
 ) -> None:
     reader = await accounts.create(admin, f"reader-{uuid.uuid4().hex[:8]}", may={"alertinvestigations": ["get"]})

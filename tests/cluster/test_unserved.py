@@ -50,7 +50,7 @@ async def warned(api: aiohttp.ClientSession) -> dict[str, str]:
     """The warnings about alerts that no chain takes, by their names."""
     async with api.get("/api/v1/system/warnings") as response:
         items = (await response.json())["items"]
-    return {one["name"]: one["message"] for one in items if one["kind"] == "alert-type"}
+    return {warning["name"]: warning["message"] for warning in items if warning["kind"] == "alert-type"}
 
 
 async def test_types_that_no_chain_takes_are_warnings_until_one_takes_them(
@@ -59,15 +59,15 @@ async def test_types_that_no_chain_takes_are_warnings_until_one_takes_them(
     assert await warned(api) == {}
     for _ in range(3):
         await notify(api, "KubePodCrashLooping", TOKEN, "")
-    told = await warned(api)
+    warnings_by_name = await warned(api)
     message = (
         f"no chain takes alerts of this type in namespace {cluster.served.own}: 3 alerts in the last day: {REMEDY}"
     )
-    assert told.pop("KubePodCrashLooping") == message
-    assert told.pop("(no type)") == message
-    ((masked, _),) = told.items()
+    assert warnings_by_name.pop("KubePodCrashLooping") == message
+    assert warnings_by_name.pop("(no type)") == message
+    ((masked, _),) = warnings_by_name.items()
     assert "[MASKED" in masked
-    assert TOKEN[4:20] not in json.dumps(told)
+    assert TOKEN[4:20] not in json.dumps(warnings_by_name)
     plane.create(manifests.chain("KubePodCrashLooping"), namespace=cluster.served.own)
     assert "KubePodCrashLooping" not in await warned(api)
 
@@ -76,11 +76,11 @@ async def test_sender_that_makes_up_types_crowds_out_no_other_warning(
     api: aiohttp.ClientSession, database: databases.Database
 ) -> None:
     await notify(api, *["Often"] * 9, *(f"type-{number}" for number in range(3 * unserved.TYPES_MAX)))
-    told = await warned(api)
-    assert len(told) == system_warnings.TYPES_NAMED + 1
-    assert "9 alerts in the last day" in told["Often"]
+    warnings = await warned(api)
+    assert len(warnings) == system_warnings.TYPES_NAMED + 1
+    assert "9 alerts in the last day" in warnings["Often"]
     left = 3 * unserved.TYPES_MAX - (system_warnings.TYPES_NAMED - 1)
-    assert told["others"].startswith(f"no chain takes alerts of more types than are named here: {left} alerts in")
+    assert warnings["others"].startswith(f"no chain takes alerts of more types than are named here: {left} alerts in")
     ((rows,),) = await queue.rows(database, "SELECT count(*) FROM unserved_alerts")
     assert rows <= unserved.TYPES_MAX + 1
 
@@ -126,8 +126,10 @@ async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_repli
 
     def events() -> list[dict[str, Any]]:
         uid = json.loads(kubectl("get", "deployment", DEPLOYMENT, "-o", "json"))["metadata"]["uid"]
-        found = json.loads(kubectl("get", "events", "-o", "json", f"--field-selector=involvedObject.uid={uid}"))
-        return [one for one in found["items"] if one["source"].get("component") == "tarsy"]
+        events_read = json.loads(kubectl("get", "events", "-o", "json", f"--field-selector=involvedObject.uid={uid}"))
+        return [
+            listed_event for listed_event in events_read["items"] if listed_event["source"].get("component") == "tarsy"
+        ]
 
     (event,) = events()
     assert (event["type"], event["reason"], event["involvedObject"]["kind"]) == (

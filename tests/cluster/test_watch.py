@@ -30,15 +30,15 @@ async def test_objects_that_exist_and_objects_that_come_are_seen_and_left_as_the
 ) -> None:
     before = create(plane, cluster.served.own, "before")
     async with watching(cluster) as seen:
-        found = await seen.of(before["metadata"]["uid"])
-        assert found == watch.Seen(
+        seen_object = await seen.next_of(before["metadata"]["uid"])
+        assert seen_object == watch.Seen(
             namespace=cluster.served.own, name="before", uid=before["metadata"]["uid"], generation=1
         )
         after = create(plane, cluster.served.own, "after")
-        assert (await seen.of(after["metadata"]["uid"])).name == "after"
+        assert (await seen.next_of(after["metadata"]["uid"])).name == "after"
         plane.kubectl("delete", "inv", "after", namespace=cluster.served.own)
         again = create(plane, cluster.served.own, "after")
-        assert (await seen.of(again["metadata"]["uid"])).name == "after"
+        assert (await seen.next_of(again["metadata"]["uid"])).name == "after"
     now = json.loads(plane.kubectl("get", "inv", "before", "-o", "json", namespace=cluster.served.own))
     assert now == before
 
@@ -51,10 +51,10 @@ async def test_each_served_namespace_is_watched_also_one_that_appears_later(
     async with watching(cluster) as seen:
         await seen.open(now=True)
         first = create(plane, namespace, "first")
-        await seen.of(first["metadata"]["uid"])
+        await seen.next_of(first["metadata"]["uid"])
         plane.create_namespace(later)
         second = create(plane, later, "second")
-        assert (await seen.of(second["metadata"]["uid"])).namespace == later
+        assert (await seen.next_of(second["metadata"]["uid"])).namespace == later
     assert seen.namespaces == {namespace, later}
     await cluster.close()
 
@@ -76,18 +76,18 @@ async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
         assert not seen.watcher.is_cut()
         assert {fact.name: fact.state for fact in seen.watcher.facts()} == {own: "open", other: "refused"}
         here = create(plane, own, "here")
-        await seen.of(here["metadata"]["uid"])
+        await seen.next_of(here["metadata"]["uid"])
         there = create(plane, other, "there")
         elsewhere = await client.connect(plane.kubeconfig(namespace=other))
         await accounts.grant(elsewhere, f"system:serviceaccount:{own}:watcher", may=may)
-        assert (await seen.of(there["metadata"]["uid"])).namespace == other, "served once the right is there"
+        assert (await seen.next_of(there["metadata"]["uid"])).namespace == other, "served once the right is there"
         await seen.open(now=True)
         async with patience.limit():
             while [fact.state for fact in seen.watcher.facts()] != ["open"]:  # noqa: ASYNC110 - set in another thread
                 await asyncio.sleep(0.01)
         await elsewhere.close()
     refusals = [record.__dict__ for record in caplog.records if record.__dict__.get("action") == "watch_refused"]
-    assert sorted((one["namespace"], one["kind"]) for one in refusals) == [
+    assert sorted((refusal["namespace"], refusal["kind"]) for refusal in refusals) == [
         (other, "agentchains"),
         (other, "alertinvestigations"),
     ], "each is told once"

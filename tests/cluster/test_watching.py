@@ -1,4 +1,4 @@
-"""Who may watch, for as long as they may: on a real API server, whose mind changes."""
+"""Rights to watch, for as long as they hold: on a real API server, whose rights change."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ async def stream(session: aiohttp.ClientSession, url: str, *, token: str, **head
         return response.status, await response.json()
 
 
-def told(message: dict[str, Any]) -> tuple[Any, Any]:
+def heading(message: dict[str, Any]) -> tuple[Any, Any]:
     return message["type"], message.get("channel")
 
 
-async def test_who_may_not_read_watches_nothing(
+async def test_caller_without_the_right_to_read_watches_nothing(
     serve: Serve, admin: client.Cluster, admitted: Callable[..., Awaitable[UUID]], unreachable: str
 ) -> None:
     identity = await admitted()
@@ -130,14 +130,14 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
         for watcher in (stays, goes):
             for channel in channels:
                 await watcher.ask(action="subscribe", channel=channel)
-                await watcher.until(lambda one, name=channel: told(one) == ("subscription.confirmed", name))  # type: ignore[misc]
+                await watcher.until(lambda event, name=channel: heading(event) == ("subscription.confirmed", name))  # type: ignore[misc]
         reader = watching.Reader(response)
         await reader.until_type("investigation.status")
         await accounts.revoke(admin, "revoked")
         ended: dict[str, str] = {}
         while len(ended) < len(channels):
-            one = (await goes.until_type("subscription.ended"))[-1]
-            ended[one["channel"]] = one["reason"]
+            ended_message = (await goes.until_type("subscription.ended"))[-1]
+            ended[ended_message["channel"]] = ended_message["reason"]
         assert ended.keys() == set(channels)
         assert all("may not" in reason for reason in ended.values()), ended
         assert "may not get" in (await reader.until_type("subscription.ended"))[-1]["reason"]
@@ -146,10 +146,10 @@ async def test_a_right_that_is_taken_away_ends_what_is_watched(
         for watcher in (goes, stays):
             await watcher.ask(action="ping")
             await watcher.until_type("pong")
-        assert not [one for one in stays.told if one["type"] == "subscription.ended"]
+        assert not [message for message in stays.messages if message["type"] == "subscription.ended"]
 
 
-async def test_who_comes_by_a_proxy_has_to_come_from_a_page_of_ours(serve: Serve, admin: client.Cluster) -> None:
+async def test_caller_behind_a_proxy_needs_an_origin_of_our_own_pages(serve: Serve, admin: client.Cluster) -> None:
     await accounts.grant(admin, "jane", may=MAY)
     settings = platforms.API(trusted_proxies=["127.0.0.1"], allowed_origins=["https://tarsy.example:8443"])
     url = await serve(settings=settings)
@@ -190,22 +190,26 @@ async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
         await watcher.answer(action="subscribe", channel="investigations")
         await old.answer(action="subscribe", channel="sessions")
         identity = await admitted()
-        first = (await watcher.until(lambda one: one["phase"] == "Queued" and "id" in one))[-1]
+        first = (await watcher.until(lambda message: message["phase"] == "Queued" and "id" in message))[-1]
         assert (first["type"], first["investigation"], first["name"]) == (
             "investigation.status",
             str(identity),
             "web-crash",
         )
         journal = await queue.opened(database, await queue.claimed(database))
-        await watcher.until(lambda one: one["phase"] == "Running")
+        await watcher.until(lambda message: message["phase"] == "Running")
         await journal.commit(stories.stage_started(), stories.started(), stories.answers(), stories.ended())
         await journal.commit(stories.stage_ended(), stories.run_ended(final_analysis="it is memory"))
-        found = (await watcher.until_type("investigation.completed"))[-1]
-        assert (found["phase"], found["final_analysis"], "id" in found) == ("Completed", "it is memory", True)
-        revisions = [one["revision"] for one in watcher.told if one["type"] == "investigation.status"]
+        completed = (await watcher.until_type("investigation.completed"))[-1]
+        assert (completed["phase"], completed["final_analysis"], "id" in completed) == (
+            "Completed",
+            "it is memory",
+            True,
+        )
+        revisions = [message["revision"] for message in watcher.messages if message["type"] == "investigation.status"]
         assert revisions == sorted(set(revisions)), "none is told twice"
-        found = (await old.until_type("session.completed"))[-1]
-        assert (found["status"], found["session_id"]) == ("completed", str(identity))
+        completed = (await old.until_type("session.completed"))[-1]
+        assert (completed["status"], completed["session_id"]) == ("completed", str(identity))
         for _ in range(2):
             assert await deletion.delete(database, identity, by=queue.CALLER) is None
             gone = (await watcher.until_type("investigation.deleted"))[-1]
@@ -213,7 +217,7 @@ async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
             assert (await old.until_type("session.deleted"))[-1]["session_id"] == str(identity)
             assert await deletion.restore(database, identity, by=queue.CALLER) is None
             back = await watcher.until_type("investigation.completed")
-            assert [one["type"] for one in back] == ["investigation.status", "investigation.completed"]
+            assert [message["type"] for message in back] == ["investigation.status", "investigation.completed"]
         assert await deletion.delete(database, identity, by=queue.CALLER) is None
         await watcher.until_type("investigation.deleted")
     other = await admitted("other")
@@ -223,8 +227,8 @@ async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
         session.get(f"{url}/api/v1/events?namespace={cluster.served.own}", headers=headers) as response,
     ):
         reader = watching.Reader(response)
-        told = [await reader.next() for _ in range(2)]
-        assert {(one["type"], one["investigation"]) for one in told} == {
+        messages = [await reader.next() for _ in range(2)]
+        assert {(message["type"], message["investigation"]) for message in messages} == {
             ("investigation.deleted", str(identity)),
             ("investigation.status", str(other)),
         }

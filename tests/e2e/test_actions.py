@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator: Operator, llm: model.Server) -> None:
-    llm.script = lambda _turn: model.Hang()
+    llm.script = lambda _call: model.Hang()
     process = await operator.start(lease=operators.NO_HEARTBEAT, queue={"slots": 1})
     await operator.apply(manifests.chain())
     _, receipt = await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification())
@@ -38,9 +38,9 @@ async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator:
     assert (await act(process, uids[running]))[1]["phase"] == "Cancelling"
     (request,) = await llm.wait_for(lambda requests: requests if requests[0].end else None)
     assert request.end == "client closed"
-    found = await operator.finished()
+    manifests_by_name = await operator.finished()
     for name, identity in uids.items():
-        status = found[name]["status"]
+        status = manifests_by_name[name]["status"]
         assert (status["phase"], status["message"]) == ("Cancelled", "cancelled by request")
         assert (await act(process, identity))[0] == 409
     assert len(llm.requests) == 1, "nothing was sent for the others"
@@ -56,7 +56,7 @@ async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator:
     assert (await process.request("GET", f"/api/v1/investigations/{uids[running]}"))[0] == 404
     _, again = await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification())
     assert (again["alerts"][0]["outcome"], len(llm.requests)) == ("repeated", 2)
-    assert await audits.told(operator.database_url) == [
+    assert await audits.audit_rows(operator.database_url) == [
         audits.row("create", running),
         audits.row("cancel", "queued"),
         audits.row("cancel", "suspended"),
@@ -77,7 +77,7 @@ async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_
     operator: Operator, llm: model.Server
 ) -> None:
     """With no controller, and no other worker."""
-    llm.script = lambda _turn: model.Hang()
+    llm.script = lambda _call: model.Hang()
     await operator.apply(manifests.chain())
     process = await operator.start(role="api")
     worker = await operator.start(queue={"heartbeat": "1s"}, role="worker")
@@ -96,7 +96,7 @@ async def test_once_the_lease_has_passed_the_cancel_itself_ends_it_and_a_worker_
     _, timeline = await process.request("GET", f"/api/v1/investigations/{made['alert_id']}/timeline")
     assert all(event["status"] != "streaming" for event in timeline["events"])
     name = made["name"]
-    assert await audits.told(operator.database_url) == [audits.row(done, name) for done in ("create", "cancel")]
+    assert await audits.audit_rows(operator.database_url) == [audits.row(done, name) for done in ("create", "cancel")]
 
 
 CUT_OFF = ("purge.commit.before", "purge.commit.after", "purge.delete.after")
@@ -113,7 +113,7 @@ CUT_OFF = ("purge.commit.before", "purge.commit.after", "purge.delete.after")
 async def test_a_purge_whose_process_dies_between_two_steps_is_finished(
     operator: Operator, llm: model.Server, failpoint: str, finishes: str
 ) -> None:
-    llm.script = lambda _turn: model.Answer(text="root cause: opensesame")
+    llm.script = lambda _call: model.Answer(text="root cause: opensesame")
     await operator.apply(manifests.chain(), manifests.investigation())
     first = await operator.start()
     await operator.finished("web-crash")
@@ -124,7 +124,7 @@ async def test_a_purge_whose_process_dies_between_two_steps_is_finished(
         await dying.request("DELETE", _purge(identity))
     await dying.ended()
     audited = [audits.row("purge", "web-crash")]
-    assert await audits.told(operator.database_url) == (audited if failpoint in CUT_OFF[1:] else [])
+    assert await audits.audit_rows(operator.database_url) == (audited if failpoint in CUT_OFF[1:] else [])
 
     process = await operator.start(role="api")
     if finishes == "a repeat":
@@ -137,11 +137,11 @@ async def test_a_purge_whose_process_dies_between_two_steps_is_finished(
             pass  # until the controller has noted that it is gone
     assert status == 404
     assert (await process.request("GET", f"/api/v1/investigations/{identity}"))[0] == 404
-    assert await audits.told(operator.database_url) == audited
-    assert await said(operator, "opensesame") == 0
+    assert await audits.audit_rows(operator.database_url) == audited
+    assert await count_in_log(operator, "opensesame") == 0
 
 
-async def said(operator: Operator, what: str) -> int:
+async def count_in_log(operator: Operator, what: str) -> int:
     """In how many entries of the log, and ends of runs, it is."""
     connection = await asyncpg.connect(operator.database_url)
     try:

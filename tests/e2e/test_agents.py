@@ -1,4 +1,4 @@
-"""What is made of agents' work in a real operator: joined, in either dialect, summed up, and what it stands on."""
+"""Results of agents' work in a real operator: joined, in either dialect, summed up, and what they are based on."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def react(thought: str, *lines: str) -> model.Answer:
     return model.Answer(text="\n".join([f"Thought: {thought}", *lines]))
 
 
-def act(name: str, given: str, *, thought: str = "I look.") -> model.Answer:
-    return react(thought, f"Action: {name}", f"Action Input: {given}")
+def act(name: str, action_input: str, *, thought: str = "I look.") -> model.Answer:
+    return react(thought, f"Action: {name}", f"Action Input: {action_input}")
 
 
 def final(text: str) -> model.Answer:
@@ -29,12 +29,12 @@ def final(text: str) -> model.Answer:
 
 
 def task(request: model.Request) -> str:
-    """What the first user message says."""
+    """Return the text of the first user message."""
     return str(request.body["contents"][0]["parts"][0]["text"])
 
 
-def told(request: model.Request) -> str:
-    """What the user said last."""
+def last_user_text(request: model.Request) -> str:
+    """Return the text of the last user message."""
     return "".join(part.get("text", "") for part in request.body["contents"][-1]["parts"])
 
 
@@ -42,13 +42,13 @@ def system(request: model.Request) -> str:
     return str(request.body["systemInstruction"]["parts"][0]["text"])
 
 
-def condition(found: dict[str, Any], kind: str) -> tuple[str, str]:
-    (one,) = [one for one in found["status"]["conditions"] if one["type"] == kind]
-    return one["status"], one["reason"]
+def condition(manifest: dict[str, Any], kind: str) -> tuple[str, str]:
+    (matching,) = [candidate for candidate in manifest["status"]["conditions"] if candidate["type"] == kind]
+    return matching["status"], matching["reason"]
 
 
-async def events(process: Process, found: dict[str, Any]) -> list[dict[str, Any]]:
-    uid = found["metadata"]["uid"]
+async def events(process: Process, manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    uid = manifest["metadata"]["uid"]
     status, page = await process.request("GET", f"/api/v1/investigations/{uid}/timeline?limit=500")
     assert (status, page["more"]) == (200, False)
     return list({event["id"]: event for event in page["events"]}.values())
@@ -57,8 +57,8 @@ async def events(process: Process, found: dict[str, Any]) -> list[dict[str, Any]
 async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
-    def script(turn: model.Turn) -> model.Answer:
-        match turn.kind, turn.key.agent, turn.iteration:
+    def script(model_call: model.Turn) -> model.Answer:
+        match model_call.kind, model_call.key.agent, model_call.iteration:
             case "summary", _, _:
                 return model.Answer(text="web-0 is there.\n\n  Restart it.  ")
             case "synthesis", _, 0:
@@ -73,7 +73,7 @@ async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
                 return final("react: web-1 exists [tool 0.0]")
             case _, "KubernetesAgent", 0:
                 return model.Answer(text="1. Root cause: web-0")
-        raise model.ScriptError(str(turn.key))
+        raise model.ScriptError(str(model_call.key))
 
     llm.script = script
     process = await operator.start()
@@ -87,8 +87,8 @@ async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
     ]
     chain = manifests.chain(agents=own, stages=stages, executiveSummary=SUMMARISED)
     await operator.apply(chain, manifests.investigation())
-    found = (await operator.finished("web-crash"))["web-crash"]
-    status = found["status"]
+    manifest = (await operator.finished("web-crash"))["web-crash"]
+    status = manifest["status"]
     assert (status["phase"], status["progress"]) == ("Completed", "2/2")
     assert [(stage["phase"], stage["agents"]) for stage in status["stages"]] == [
         ("Completed", "2/2"),
@@ -97,25 +97,25 @@ async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
     assert status["summary"] == "web-0 is there.\nRestart it."
     assert status["finalAnalysis"] == "1. Root cause: web-0"
     assert status["gaps"] == []
-    assert condition(found, "Grounded") == ("True", "Inspected")
+    assert condition(manifest, "Grounded") == ("True", "Inspected")
     assert status["usage"]["llmCalls"] == len(llm.requests) == 7
     assert sorted(call.args["name"] for call in toolbox.calls) == ["web-0", "web-1"]
 
-    first, second = llm.of(agent="Acting")
+    first, second = llm.requests_of(agent="Acting")
     assert "tools" not in first.body
     assert "tools" not in second.body
     tools = re.search(r"## Tools\n\n<!-- DATA \w+ START -->\n(.*?)\n<!-- DATA", system(first), re.DOTALL)
     assert tools
     assert re.search(r"^tools\.lookup: Look up a thing by its name", tools[1], re.MULTILINE)
-    assert told(second) == "Observation: [tool 0.0] web-1 exists"
-    native = llm.of(agent="Native")
+    assert last_user_text(second) == "Observation: [tool 0.0] web-1 exists"
+    native = llm.requests_of(agent="Native")
     assert native[0].body["tools"]
     (response,) = native[1].body["contents"][-1]["parts"]
     assert response["functionResponse"]["response"] == {"output": "web-0 exists", "reference": "[tool 0.0]"}
 
-    (joining,) = llm.of(kind="synthesis")
+    (joining,) = llm.requests_of(kind="synthesis")
     assert "tools" not in joining.body
-    for shown in (
+    for excerpt in (
         "#### Agent 1: Native\n",
         "Thinking: Erst schauen.",
         "Observation: tools.lookup: web-0 exists",
@@ -125,19 +125,19 @@ async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
         "Observation: tools.lookup: web-1 exists",
         "react: web-1 exists [tool 0.0]",
     ):
-        assert shown in task(joining)
+        assert excerpt in task(joining)
 
-    (concluding,) = llm.of(stage="conclude")
+    (concluding,) = llm.requests_of(stage="conclude")
     assert "tools" not in concluding.body
     assert "Observation: tools.lookup: web-0 exists" in task(concluding)
     assert "Observation: tools.lookup: web-1 exists" in task(concluding)
     assert "Both saw web-0" in task(concluding)
     assert "Thinking: " not in task(concluding)
-    (summing_up,) = llm.of(kind="summary")
+    (summing_up,) = llm.requests_of(kind="summary")
     assert "tools" not in summing_up.body
     assert "1. Root cause: web-0" in task(summing_up)
 
-    told_of = await events(process, found)
+    told_of = await events(process, manifest)
     (summary,) = [event for event in told_of if event["type"] == "executive_summary"]
     assert (summary["content"].split(), summary["stage"]) == (["web-0", "is", "there.", "Restart", "it."], "")
     thoughts = [event for event in told_of if event["type"] == "llm_thinking"]
@@ -146,22 +146,22 @@ async def test_agents_in_both_dialects_are_joined_concluded_from_and_summed_up(
         "What of web-1?",
         "That is enough.",
     ]
-    uid = found["metadata"]["uid"]
+    uid = manifest["metadata"]["uid"]
     _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
     assert (read["summary"], read["gaps"], read["grounds"]) == (
         status["summary"],
         [],
         "Inspected",
     )
-    assert [one["ungrounded"] for one in read["executions"]] == [False] * 5
+    assert [execution["ungrounded"] for execution in read["executions"]] == [False] * 5
     await process.stop()
 
 
-async def test_what_a_result_stands_on_is_told_with_it(operator: Operator, llm: model.Server) -> None:
+async def test_result_is_reported_with_its_grounds(operator: Operator, llm: model.Server) -> None:
     """By investigation: who only announces, whose tools all fail, and who names a call that never was."""
 
-    def script(turn: model.Turn) -> model.Answer:
-        match turn.key.investigation.rpartition("/")[2], turn.iteration:
+    def script(model_call: model.Turn) -> model.Answer:
+        match model_call.key.investigation.rpartition("/")[2], model_call.iteration:
             case "announces", 0 | 1:
                 return model.Answer(text="I will look at the pods.")
             case "fails", 0:
@@ -172,47 +172,55 @@ async def test_what_a_result_stands_on_is_told_with_it(operator: Operator, llm: 
                 return model.Answer(calls=(LOOKUP,))
             case "invents", 1:
                 return model.Answer(text="It exists [tool 0.0], and is broken [tools 0.0, 7.3].")
-        raise model.ScriptError(str(turn.key))
+        raise model.ScriptError(str(model_call.key))
 
     llm.script = script
     process = await operator.start()
     names = ("announces", "fails", "invents")
     await operator.apply(manifests.chain(), *map(manifests.investigation, names))
-    found = await operator.finished(*names)
-    assert {name: (one["status"]["phase"], *condition(one, "Grounded")) for name, one in found.items()} == {
+    by_name = await operator.finished(*names)
+    assert {
+        name: (manifest["status"]["phase"], *condition(manifest, "Grounded")) for name, manifest in by_name.items()
+    } == {
         "announces": ("Completed", "False", "NothingInspected"),
         "fails": ("Completed", "False", "NothingInspected"),
         "invents": ("Completed", "False", "UnknownReferences"),
     }
-    gaps = {name: [(gap["tool"], gap["reason"]) for gap in one["status"]["gaps"]] for name, one in found.items()}
+    gaps = {
+        name: [(gap["tool"], gap["reason"]) for gap in manifest["status"]["gaps"]] for name, manifest in by_name.items()
+    }
     assert gaps["announces"] == [("-", "KubernetesAgent concluded without a result of its tools")]
     assert [tool for tool, _ in gaps["fails"]] == ["tools.flaky", "tools.nothing", "-"]
     assert "the backend is away" in gaps["fails"][0][1]
     assert [tool for tool, _ in gaps["invents"]] == ["[tool 7.3]"]
 
-    first, second = llm.of(investigation=f"{operator.namespace}/announces")
-    assert told(second).startswith("No tool has shown you anything yet.")
+    first, second = llm.requests_of(investigation=f"{operator.namespace}/announces")
+    assert last_user_text(second).startswith("No tool has shown you anything yet.")
     assert first.body["tools"] == second.body["tools"]
-    uid = found["announces"]["metadata"]["uid"]
+    uid = by_name["announces"]["metadata"]["uid"]
     _, read = await process.request("GET", f"/api/v1/investigations/{uid}")
-    assert [one["ungrounded"] for one in read["executions"]] == [True]
+    assert [execution["ungrounded"] for execution in read["executions"]] == [True]
     await process.stop()
 
 
-async def test_after_a_failure_an_account_of_the_stages_comes_first(operator: Operator, llm: model.Server) -> None:
-    def script(turn: model.Turn) -> model.Reply:
-        if turn.kind == "summary":
+async def test_account_of_the_stages_comes_first_after_a_failure(operator: Operator, llm: model.Server) -> None:
+    def script(model_call: model.Turn) -> model.Reply:
+        if model_call.kind == "summary":
             return model.Answer(text="two of three")
-        if turn.key.stage == "middle":
+        if model_call.key.stage == "middle":
             return model.HttpError(status=400, message="the request is too long")
-        return model.Answer(calls=(LOOKUP,)) if turn.iteration == 0 else model.Answer(text=f"of {turn.key.stage}")
+        return (
+            model.Answer(calls=(LOOKUP,))
+            if model_call.iteration == 0
+            else model.Answer(text=f"of {model_call.key.stage}")
+        )
 
     llm.script = script
     process = await operator.start()
     stages = [manifests.stage(name) for name in ("first", "middle", "last")]
     await operator.apply(manifests.chain(stages=stages, executiveSummary=SUMMARISED), manifests.investigation())
-    found = (await operator.finished("web-crash"))["web-crash"]
-    status = found["status"]
+    manifest = (await operator.finished("web-crash"))["web-crash"]
+    status = manifest["status"]
     assert (status["phase"], status["progress"], status["summary"]) == ("CompletedWithErrors", "3/3", "two of three")
     lines = status["finalAnalysis"].splitlines()
     assert lines[:7] == [
@@ -227,7 +235,7 @@ async def test_after_a_failure_an_account_of_the_stages_comes_first(operator: Op
     assert lines[7].startswith("❌ middle: ")
     assert "the request is too long" in lines[7]
     assert lines[8:] == ["✅ last: of last", "", "of last"]
-    (summing_up,) = llm.of(kind="summary")
+    (summing_up,) = llm.requests_of(kind="summary")
     assert "Chain Execution Summary:" in task(summing_up)
     await process.stop()
 
@@ -253,24 +261,24 @@ async def test_a_react_model_that_makes_every_mistake_completes(
     process = await operator.start()
     chain = manifests.chain(stages=[manifests.stage("analysis", iterationStrategy="react")])
     await operator.apply(chain, manifests.investigation())
-    found = (await operator.finished("web-crash"))["web-crash"]
-    status = found["status"]
+    manifest = (await operator.finished("web-crash"))["web-crash"]
+    status = manifest["status"]
     assert (status["phase"], status["finalAnalysis"]) == ("Completed", "both exist [tool 2.0], [tool 8.0]")
-    assert condition(found, "Grounded") == ("True", "InspectedWithGaps")
+    assert condition(manifest, "Grounded") == ("True", "InspectedWithGaps")
     assert [call.args["name"] for call in toolbox.calls] == ["web-0", "web-1"]
 
-    said = [told(request) for request in llm.requests]
-    for forgot in said[1:3]:
+    user_texts = [last_user_text(request) for request in llm.requests]
+    for forgot in user_texts[1:3]:
         assert forgot.startswith("The reply has neither an action nor a final answer.")
         assert "Action Input: its arguments as one JSON object" in forgot
-    assert said[3] == "Observation: [tool 2.0] web-0 exists"
+    assert user_texts[3] == "Observation: [tool 2.0] web-0 exists"
     assert all("on fire" not in json.dumps(request.body) for request in llm.requests), "it is never told its own words"
-    for number, (name, observed) in enumerate(zip(wrong, said[4:9], strict=True), start=3):
+    for number, (name, observed) in enumerate(zip(wrong, user_texts[4:9], strict=True), start=3):
         assert observed.startswith(f"Observation: [tool {number}.0] "), name
         assert "Available tools: tools.flaky, " in observed or "tools.lookup" in observed
-    assert "There is no MCP server 'other'" in said[5]
-    assert "There is no tool 'tools.lookdown'" in said[6]
-    assert said[9] == "Observation: [tool 8.0] web-1 exists"
+    assert "There is no MCP server 'other'" in user_texts[5]
+    assert "There is no tool 'tools.lookdown'" in user_texts[6]
+    assert user_texts[9] == "Observation: [tool 8.0] web-1 exists"
     assert all("tools" not in request.body for request in llm.requests)
     assert [gap["tool"] for gap in status["gaps"]][:3] == ["lookup", "other.lookup", "tools.lookdown"]
     await process.stop()

@@ -97,7 +97,7 @@ async def pager() -> AsyncIterator[recorded.Receiver]:
 
 
 @ALERTMANAGER
-async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is_recorded(
+async def test_alert_of_a_real_alertmanager_is_investigated_and_its_resolve_is_recorded(
     operator: Operator, llm: model.Server, pager: recorded.Receiver, tmp_path: Path
 ) -> None:
     llm.script = model.answers(model.Answer(calls=(model.Call(name="tools__lookup"),)), "root cause")
@@ -109,11 +109,11 @@ async def test_what_a_real_alertmanager_sends_is_investigated_and_its_resolve_is
         starts_at = datetime.now(UTC) - timedelta(minutes=1)
         await post(port, starts_at=starts_at)
         await process.logged("new=1")
-        ((_, found),) = (await operator.finished()).items()
-        assert found["spec"]["alertType"] == "KubePodCrashLooping"
-        assert found["spec"]["source"]["receiver"] == "tarsy"
+        ((_, manifest),) = (await operator.finished()).items()
+        assert manifest["spec"]["alertType"] == "KubePodCrashLooping"
+        assert manifest["spec"]["source"]["receiver"] == "tarsy"
         (event, *_) = await pager.has(1)
-        assert json.loads(event.body)["dedup_key"] == grouping.digest(found["spec"]["source"]["groupKey"])
+        assert json.loads(event.body)["dedup_key"] == grouping.digest(manifest["spec"]["source"]["groupKey"])
         await post(port, starts_at=starts_at, ends_at=datetime.now(UTC) - timedelta(seconds=1))
         await process.logged("resolved=1")
         assert len(llm.requests) == 2
@@ -148,7 +148,7 @@ class Receivers:
 
 @pytest.fixture
 async def receivers() -> AsyncIterator[tuple[Receivers, str]]:
-    """What notes notifications, and its URL."""
+    """Yield an app that records notifications, and its URL."""
     noting = Receivers()
     app = web.Application()
     app.router.add_post("/{path:.*}", noting.take)
@@ -171,7 +171,7 @@ BEFORE = {
     ("dba", "CriticalDatabase"),
     ("oncall", "CriticalDatabase"),
 }
-"""What the receivers of `existing` get of these alerts."""
+"""The alerts that the receivers of `existing` get."""
 
 
 def existing(url: str) -> dict[str, Any]:
@@ -200,19 +200,19 @@ def documented(url: str, token_file: Path) -> list[dict[str, Any]]:
     return [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", section, re.DOTALL)]
 
 
-def added_to_receivers(config: dict[str, Any], shown: dict[str, Any]) -> None:
+def added_to_receivers(config: dict[str, Any], example: dict[str, Any]) -> None:
     """The first way: the webhook in each receiver."""
-    (receiver,) = shown["receivers"]
+    (receiver,) = example["receivers"]
     for mine in config["receivers"]:
         mine["webhook_configs"] += receiver["webhook_configs"]
 
 
-def routed(config: dict[str, Any], shown: dict[str, Any]) -> None:
+def routed(config: dict[str, Any], example: dict[str, Any]) -> None:
     """The second way: a first and a last route."""
-    first, last = shown["route"]["routes"]
-    assert shown["route"]["receiver"] == config["route"]["receiver"]
+    first, last = example["route"]["routes"]
+    assert example["route"]["receiver"] == config["route"]["receiver"]
     config["route"]["routes"] = [first, *config["route"]["routes"], last]
-    config["receivers"] += shown["receivers"]
+    config["receivers"] += example["receivers"]
 
 
 @ALERTMANAGER
@@ -260,9 +260,11 @@ _FIELDS = {
 def test_documented_alertmanager_config_has_known_fields_and_makes_a_valid_configuration(tmp_path: Path) -> None:
     """As the Prometheus Operator translates it: a first-level route for the namespace, secrets in place."""
     text = (tools.ROOT / "docs" / "alertmanager.md").read_text(encoding="utf-8")
-    (block,) = [found for found in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "AlertmanagerConfig" in found]
-    shown = yaml.safe_load(block)
-    spec, namespace = shown["spec"], shown["metadata"]["namespace"]
+    (block,) = [
+        fragment for fragment in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "AlertmanagerConfig" in fragment
+    ]
+    example = yaml.safe_load(block)
+    spec, namespace = example["spec"], example["metadata"]["namespace"]
     (receiver,) = spec["receivers"]
     (webhook,) = receiver["webhookConfigs"]
     authorization = webhook["httpConfig"]["authorization"]
@@ -276,7 +278,7 @@ def test_documented_alertmanager_config_has_known_fields_and_makes_a_valid_confi
         assert set(fields) <= _FIELDS[name], name
     assert webhook["url"].endswith(f"/api/v1/webhooks/alertmanager/{namespace}")
     assert spec["route"]["receiver"] == receiver["name"]
-    full_name = f"{namespace}/{shown['metadata']['name']}/{receiver['name']}"
+    full_name = f"{namespace}/{example['metadata']['name']}/{receiver['name']}"
     first = {
         "receiver": full_name,
         "group_by": spec["route"]["groupBy"],

@@ -36,10 +36,10 @@ async def test_failed_alert_is_counted_for_its_cool_down_then_investigated_anew_
     second = (await operator.finished(named(2)))[named(2)]
     former = {"name": NAME, "uid": first["metadata"]["uid"]}
     assert (second["status"]["phase"], second["status"]["previous"]) == ("Completed", former)
-    _, told = await process.request("GET", f"/api/v1/investigations/{second['metadata']['uid']}")
-    assert told["previous"] == {"id": former["uid"], "name": NAME}
+    _, investigation = await process.request("GET", f"/api/v1/investigations/{second['metadata']['uid']}")
+    assert investigation["previous"] == {"id": former["uid"], "name": NAME}
     _, listed = await process.request("GET", "/api/v1/investigations?sort=admitted_at")
-    assert [item["previous"] for item in listed["items"]] == [None, {"id": former["uid"], "name": NAME}]
+    assert [listed_item["previous"] for listed_item in listed["items"]] == [None, {"id": former["uid"], "name": NAME}]
 
     await pass_time(operator, timedelta(days=2))
     assert await outcome(process) == ("repeated", named(2)), "it has a result"

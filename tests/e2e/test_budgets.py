@@ -16,11 +16,11 @@ ASKED = 5
 """Calls of each answer."""
 
 
-def insatiable(turn: model.Turn) -> model.Answer:
+def insatiable(model_call: model.Turn) -> model.Answer:
     """Looks for something else with each call, as long as it has tools."""
-    if not turn.tools:
+    if not model_call.tools:
         return model.Answer(text="It is out of memory.")
-    names = [f"{turn.iteration}-{place}" for place in range(ASKED)]
+    names = [f"{model_call.iteration}-{index}" for index in range(ASKED)]
     return model.Answer(calls=tuple(model.Call(name="tools__lookup", args={"name": name}) for name in names))
 
 
@@ -35,10 +35,10 @@ async def test_a_budget_is_kept_by_whoever_goes_on_with_an_execution(
     await first.ended()
     await operator.let_leases_pass()
     successor = await operator.start(limits=limits)
-    found = (await operator.finished("web-crash"))["web-crash"]
-    assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "It is out of memory.")
+    manifest = (await operator.finished("web-crash"))["web-crash"]
+    assert (manifest["status"]["phase"], manifest["status"]["finalAnalysis"]) == ("Completed", "It is out of memory.")
     made = [call.args["name"] for call in toolbox.calls]
-    assert sorted(set(made)) == [*(f"0-{place}" for place in range(5)), *(f"1-{place}" for place in range(3))]
+    assert sorted(set(made)) == [*(f"0-{index}" for index in range(5)), *(f"1-{index}" for index in range(3))]
     assert len(made) - len(set(made)) <= AT_ONCE, "what was under way, once more"
     last = json.dumps(llm.requests[-1].body)
     assert last.count("This call was not made. All 8 tool calls that there may be are made.") == 2

@@ -21,10 +21,10 @@ async def found(operator: Operator, name: str) -> dict[str, Any]:
 
 async def hanging(operator: Operator, llm: model.Server, process: Process, *, name: str = "web-crash") -> str:
     """Ask about a completed investigation what the model does not answer; its uid, once the model was asked."""
-    llm.script = lambda _turn: model.Answer(text="root cause")
+    llm.script = lambda _call: model.Answer(text="root cause")
     await operator.apply(manifests.investigation(name))
     uid = str((await operator.finished(name))[name]["metadata"]["uid"])
-    llm.script = lambda _turn: model.Hang()
+    llm.script = lambda _call: model.Hang()
     before = len(llm.requests)
     assert (await ask(process, uid))[0] == 202
     await llm.wait_for(lambda requests: len(requests) > before)
@@ -39,10 +39,10 @@ def is_over(requests: Sequence[model.Request]) -> model.Request | None:
 def answering(llm: model.Server) -> None:
     """A model that finds the cause, but not that of `failed`; it never ends with `cancelled`."""
 
-    def script(turn: model.Turn) -> model.Reply:
-        if any(QUESTION in message.text for message in turn.messages):
+    def script(model_call: model.Turn) -> model.Reply:
+        if any(QUESTION in message.text for message in model_call.messages):
             return model.Answer(text="shop/web:broken")
-        name = turn.key.investigation.partition("/")[2]
+        name = model_call.key.investigation.partition("/")[2]
         replies: dict[str, model.Reply] = {"failed": model.HttpError(status=400), "cancelled": model.Hang()}
         return replies.get(name, model.Answer(text="root cause"))
 
@@ -56,13 +56,15 @@ async def test_questions_are_answered_after_any_end_and_the_object_stays_as_it_i
     process = await operator.start()
     names = ["completed", "failed", "cancelled"]
     await operator.apply(manifests.chain(), *map(manifests.investigation, names))
-    hung = await llm.wait_for(lambda requests: [one for one in requests if "cancelled" in one.key.investigation])
+    hung = await llm.wait_for(
+        lambda requests: [request for request in requests if "cancelled" in request.key.investigation]
+    )
     assert hung
     first = await found(operator, "cancelled")
     assert (await ask(process, first["metadata"]["uid"]))[0] == 409, "it runs"
     await operator.kubectl("patch", "inv", "cancelled", "--type=merge", '--patch={"spec":{"cancel":true}}')
     before = await operator.finished(*names)
-    phases = {name: one["status"]["phase"] for name, one in before.items()}
+    phases = {name: manifest["status"]["phase"] for name, manifest in before.items()}
     assert phases == {"completed": "Completed", "failed": "Failed", "cancelled": "Cancelled"}
     for number in (1, 2):
         for name in names:
@@ -110,7 +112,7 @@ async def test_a_question_in_flight_is_answered_by_the_operator_that_follows_a_k
     uid = await hanging(operator, llm, killed)
     await killed.kill()
     await operator.let_leases_pass()
-    llm.script = lambda _turn: model.Answer(text="shop/web:broken")
+    llm.script = lambda _call: model.Answer(text="shop/web:broken")
     process = await operator.start()
     answer = await ended(process, uid, run=1)
     assert (answer["ending"], answer["attempts"], answer["final_analysis"]) == ("Completed", 2, "shop/web:broken")

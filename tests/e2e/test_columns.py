@@ -1,4 +1,4 @@
-"""What kubectl shows of investigations: servers that were away, and a provider that is asked again."""
+"""Columns of investigations in kubectl: servers that were away, and a provider that is asked again."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ async def test_kubectl_shows_that_the_servers_of_an_investigation_were_away(
     await operator.apply(manifests.chain(executiveSummary={"enabled": True}))
     status, _ = await process.request("POST", WEBHOOK, body=manifests.notification(labels=LABELS))
     assert status == 200
-    ((name, found),) = (await operator.finished()).items()
+    ((name, manifest),) = (await operator.finished()).items()
     missing = "Could not be looked at: MCP server tools could not be reached (stage analysis)."
-    told = "KubernetesAgent: none of its MCP servers could be reached: tools"
-    shown = found["status"]
-    assert shown["message"] == f"stage 'analysis' completed with errors: {told}"
-    assert shown["summary"].startswith(f"{missing}\n")
-    assert shown["finalAnalysis"].startswith(f"{missing}\n\n# Analysis")
-    assert (shown["headline"], shown["target"]) == (missing, "shop/web-0")
-    assert [(one["phase"], one["agents"]) for one in shown["stages"]] == [("CompletedWithErrors", "1/1")]
-    assert found["spec"]["alertType"] == "kubernetes", "the default chain took it"
-    assert found["metadata"]["labels"] == {
+    message = "KubernetesAgent: none of its MCP servers could be reached: tools"
+    reported = manifest["status"]
+    assert reported["message"] == f"stage 'analysis' completed with errors: {message}"
+    assert reported["summary"].startswith(f"{missing}\n")
+    assert reported["finalAnalysis"].startswith(f"{missing}\n\n# Analysis")
+    assert (reported["headline"], reported["target"]) == (missing, "shop/web-0")
+    assert [(stage_status["phase"], stage_status["agents"]) for stage_status in reported["stages"]] == [
+        ("CompletedWithErrors", "1/1")
+    ]
+    assert manifest["spec"]["alertType"] == "kubernetes", "the default chain took it"
+    assert manifest["metadata"]["labels"] == {
         "tarsy.dev/alertname": "KubePodCrashLooping",
         "tarsy.dev/namespace": "shop",
         "tarsy.dev/severity": "critical",
@@ -51,13 +53,13 @@ async def test_kubectl_shows_that_the_servers_of_an_investigation_were_away(
         "KubePodCrashLooping",
         "shop/web-0",
         "StagesFailed",
-        shown["duration"],
-        str(shown["usage"]["totalTokens"]),
+        reported["duration"],
+        str(reported["usage"]["totalTokens"]),
     ], "it has ended: there is no stage"
     by_label = await operator.kubectl("get", "inv", "-l", "tarsy.dev/workload=web-0", "-o", "name")
     assert by_label.strip() == f"alertinvestigation.tarsy.dev/{name}"
 
-    event = await operator.event(name, "ToolsUnavailable", telling=told)
+    event = await operator.event(name, "ToolsUnavailable", telling=message)
     assert event["type"] == "Warning"
     await process.stop()
 
@@ -70,17 +72,17 @@ async def test_retry_is_seen_by_kubectl_and_in_the_timeline_while_it_is_waited_f
     await operator.apply(manifests.chain(), manifests.investigation())
     # The provider asks for longer than the test takes: what is seen here is seen while it lasts.
     await operator.kubectl("wait", "inv/web-crash", "--for=jsonpath={.status.message}", "--timeout=60s")
-    found = json.loads(await operator.kubectl("get", "inv", "web-crash", "-o", "json"))
-    shown = found["status"]
-    assert (shown["phase"], shown["message"][:10]) == ("Running", "scripted: ")
-    assert "slow down" in shown["message"]
-    (condition,) = [one for one in shown["conditions"] if one["type"] == "Reconciling"]
+    manifest = json.loads(await operator.kubectl("get", "inv", "web-crash", "-o", "json"))
+    reported = manifest["status"]
+    assert (reported["phase"], reported["message"][:10]) == ("Running", "scripted: ")
+    assert "slow down" in reported["message"]
+    (condition,) = [candidate for candidate in reported["conditions"] if candidate["type"] == "Reconciling"]
     assert condition["message"].startswith("as of 20")
-    assert condition["message"].endswith(f"; {shown['message']}")
-    _, page = await process.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}/timeline")
+    assert condition["message"].endswith(f"; {reported['message']}")
+    _, page = await process.request("GET", f"/api/v1/investigations/{manifest['metadata']['uid']}/timeline")
     (event,) = [event for event in page["events"] if event["type"] == "model_retry"]
     assert (event["metadata"]["provider"], event["metadata"]["code"]) == ("scripted", "429")
-    assert f"{event['metadata']['again_at'][:19]}Z" in shown["message"]
+    assert f"{event['metadata']['again_at'][:19]}Z" in reported["message"]
     assert "action=model_retry" in operator.log
     await operator.kubectl("patch", "inv", "web-crash", "--type=merge", "-p", '{"spec":{"cancel":true}}')
     ended = (await operator.finished("web-crash"))["web-crash"]["status"]

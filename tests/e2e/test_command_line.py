@@ -38,7 +38,7 @@ async def test_the_end_decides_the_exit_code(ended_world: World) -> None:
     partly = manifests.chain("Partly", name="partly", stages=[failing, manifests.stage("analysis")])
     await ended_world.operator.apply(late, partly, manifests.investigation("late", alertType="Late"))
     assert (await run.run("wait", "late")).code == 4
-    ended_world.llm.script = lambda turn: model.Hang() if turn.key.stage == "first" else model.Answer(text="root cause")
+    ended_world.llm.script = lambda call: model.Hang() if call.key.stage == "first" else model.Answer(text="root cause")
     await ended_world.operator.apply(manifests.investigation("partly", alertType="Partly"))
     ended = await run.run("wait", "partly")
     assert (ended.code, ended.err.startswith("CompletedWithErrors: ")) == (0, True), ended

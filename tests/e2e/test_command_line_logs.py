@@ -25,13 +25,13 @@ TEXT = "I look \x1b]0;owned\x07 at the pod. " * 5
 async def process(operator: Operator, llm: model.Server) -> Process:
     """An operator whose model looks once and answers; it never answers `running` a second time."""
 
-    def script(turn: model.Turn) -> model.Reply:
-        name = turn.key.investigation.partition("/")[2]
-        if any(QUESTION in message.text for message in turn.messages):
+    def script(call: model.Turn) -> model.Reply:
+        name = call.key.investigation.partition("/")[2]
+        if any(QUESTION in message.text for message in call.messages):
             return model.Answer(text="shop/web:broken")
         if name == "failed":
             return model.HttpError(status=400)
-        if turn.iteration == 0:
+        if call.iteration == 0:
             return model.Answer(text=TEXT, thoughts="hm", calls=(LOOKUP,), chunk=20, pause=0.01)
         return model.Hang() if name == "running" else model.Answer(text="root cause")
 
@@ -55,15 +55,15 @@ async def test_logs_are_the_same_while_it_runs_and_afterwards(
 ) -> None:
     await operator.apply(manifests.chain(), manifests.investigation("web"), manifests.investigation("running"))
     await operator.finished("web")
-    whole = await run.run("logs", "web")
-    assert whole.code == 0, whole.err
+    full_log = await run.run("logs", "web")
+    assert full_log.code == 0, full_log.err
     head = "[analysis/KubernetesAgent] "
-    lines = whole.out.splitlines()
+    lines = full_log.out.splitlines()
     assert all(line.startswith("[") for line in lines)
     assert lines[0].startswith(f"{head}I look \\x1b]0;owned\\x07 at the pod.")
     assert f'{head}Calls tools.lookup {{"name": "web-0"}}' in [line.replace('":"', '": "') for line in lines]
     assert lines[-1] == f"{head}root cause"
-    assert "Thinks" not in whole.out
+    assert "Thinks" not in full_log.out
     assert f"{head}Thinks: hm" in (await run.run("logs", "web", "--thinking")).out
     assert "tools.lookup answers: " in (await run.run("logs", "web", "--tools")).out
     assert (await run.run("logs", "web", "--tail", "1")).out == f"{head}root cause\n"
@@ -72,7 +72,7 @@ async def test_logs_are_the_same_while_it_runs_and_afterwards(
     wrong = await run.run("logs", "web", "--stage", "analysys")
     assert (wrong.code, "The nearest: analysis" in wrong.err) == (2, True)
     await operator.kubectl("delete", "inv", "web")
-    assert (await run.run("logs", "web", "-f")).out == whole.out
+    assert (await run.run("logs", "web", "-f")).out == full_log.out
 
     async with run.started("logs", "-f", "running") as following, run.terminal("logs", "-f", "running") as terminal:
         assert following.stdout

@@ -1,4 +1,4 @@
-"""What people may do to an investigation by its spec: hold it, hurry it, choose its chain, let it expire."""
+"""Controls in the spec of an investigation: suspend it, hurry it, choose its chain, let it expire."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ async def status(operator: Operator, name: str, wanted: Callable[[dict[str, Any]
     """The object's status, as soon as it is as `wanted`."""
     async with patience.limit():
         while True:
-            found = json.loads(await operator.kubectl("get", "inv", name, "-o", "json")).get("status", {})
-            if wanted(found):
-                return dict(found)
+            object_status = json.loads(await operator.kubectl("get", "inv", name, "-o", "json")).get("status", {})
+            if wanted(object_status):
+                return dict(object_status)
 
 
 async def heartbeats(operator: Operator, count: int) -> None:
@@ -45,40 +45,40 @@ async def test_a_suspended_run_stops_after_its_commit_and_goes_on_in_the_same_co
 ) -> None:
     suspended = asyncio.Event()
 
-    async def script(turn: model.Turn) -> model.Answer:
-        if len(turn.messages) > 2:
+    async def script(model_call: model.Turn) -> model.Answer:
+        if len(model_call.messages) > 2:
             return model.Answer(text="root cause")
         await suspended.wait()
-        return model.Answer(text="Looking.", calls=model.keyed(turn, [model.Call(name="tools__lookup", args={})]))
+        return model.Answer(text="Looking.", calls=model.keyed(model_call, [model.Call(name="tools__lookup", args={})]))
 
     llm.script = script
     process = await operator.start(queue={"heartbeat": "1s"})
     await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) >= 1)
     await patch(operator, "web-crash", suspend=True)
-    await status(operator, "web-crash", lambda found: found.get("observedGeneration") == 2)
+    await status(operator, "web-crash", lambda reported: reported.get("observedGeneration") == 2)
     await heartbeats(operator, 2)
     suspended.set()
-    held = await status(operator, "web-crash", lambda found: found["phase"] == "Suspended")
+    held = await status(operator, "web-crash", lambda reported: reported["phase"] == "Suspended")
     assert (held["usage"]["llmCalls"], len(llm.requests), toolbox.calls) == (1, 1, []), "its answer is kept, no more"
     assert held["attempts"] == 0
 
     await patch(operator, "web-crash", suspend=False)
-    ((_, found),) = (await operator.finished()).items()
-    assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "root cause")
+    ((_, manifest),) = (await operator.finished()).items()
+    assert (manifest["status"]["phase"], manifest["status"]["finalAnalysis"]) == ("Completed", "root cause")
     assert (len(llm.requests), len(toolbox.calls)) == (2, 1)
     assert "broke" not in process.log
 
 
-async def test_what_is_suspended_in_the_queue_is_never_sent_and_can_be_cancelled(
+async def test_investigation_suspended_in_the_queue_is_never_sent_and_can_be_cancelled(
     operator: Operator, llm: model.Server
 ) -> None:
     await operator.start()
     await operator.apply(manifests.chain(), manifests.investigation(suspend=True))
-    await status(operator, "web-crash", lambda found: found.get("phase") == "Suspended")
+    await status(operator, "web-crash", lambda reported: reported.get("phase") == "Suspended")
     await patch(operator, "web-crash", cancel=True)
-    ((_, found),) = (await operator.finished()).items()
-    assert found["status"]["phase"] == "Cancelled"
+    ((_, manifest),) = (await operator.finished()).items()
+    assert manifest["status"]["phase"] == "Cancelled"
     assert llm.requests == []
 
 
@@ -88,8 +88,8 @@ async def test_a_chain_may_be_chosen_by_name(operator: Operator, llm: model.Serv
     await operator.apply(manifests.chain(), manifests.chain("something else", name="special"))
     await operator.apply(manifests.investigation("by-name", chainRef={"name": "special"}))
     await operator.apply(manifests.investigation("by-type"))
-    found = await operator.finished()
-    assert {name: one["status"]["chain"]["name"] for name, one in found.items()} == {
+    by_name = await operator.finished()
+    assert {name: manifest["status"]["chain"]["name"] for name, manifest in by_name.items()} == {
         "by-name": "special",
         "by-type": "kubernetes",
     }
@@ -113,21 +113,21 @@ async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_tra
     uid = json.loads(await operator.kubectl("get", "inv", "brief", "-o", "json"))["metadata"]["uid"]
     is_known.set()
     await operator.kubectl("wait", "--for=delete", "inv/brief", "--timeout=60s")
-    kept = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
-    assert [one["metadata"]["name"] for one in kept] == ["kept"]
+    remaining = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
+    assert [manifest["metadata"]["name"] for manifest in remaining] == ["kept"]
     _, read = await process.request("GET", f"/api/v1/investigations/{uid}/export")
     assert read["ending"] == "Completed", "to expire is no cancel"
     assert read["messages"][-1]["text"] == "root cause"
 
 
 async def test_its_chain_has_a_run_cancelled_when_its_alert_resolves(operator: Operator, llm: model.Server) -> None:
-    llm.script = lambda _turn: model.Hang()
+    llm.script = lambda _call: model.Hang()
     process = await operator.start()
     await operator.apply(manifests.chain(onResolved="Cancel"))
     await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification("firing"))
     await llm.wait_for(lambda requests: len(requests) >= 1)
     await process.request("POST", "/api/v1/webhooks/alertmanager", body=manifests.notification("resolved"))
-    ((_, found),) = (await operator.finished()).items()
-    assert (found["status"]["phase"], found["status"]["alertStatus"]) == ("Cancelled", "resolved")
-    (why,) = {one["reason"] for one in found["status"]["conditions"] if one["type"] == "Cancelled"}
+    ((_, manifest),) = (await operator.finished()).items()
+    assert (manifest["status"]["phase"], manifest["status"]["alertStatus"]) == ("Cancelled", "resolved")
+    (why,) = {condition["reason"] for condition in manifest["status"]["conditions"] if condition["type"] == "Cancelled"}
     assert why == "AlertResolved"

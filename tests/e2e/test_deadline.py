@@ -17,10 +17,10 @@ LOOK = model.Answer(calls=(model.Call(name="tools__lookup"),))
 MESSAGE = f"not finished within the {DEADLINE} s of activeDeadlineSeconds"
 
 
-def hang_in_the_second_stage(turn: model.Turn) -> model.Reply:
-    if turn.key.stage == "analysis":
+def hang_in_the_second_stage(model_call: model.Turn) -> model.Reply:
+    if model_call.key.stage == "analysis":
         return model.Hang(after=2)
-    return LOOK if turn.iteration == 0 else model.Answer(text="collected")
+    return LOOK if model_call.iteration == 0 else model.Answer(text="collected")
 
 
 async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so(
@@ -32,17 +32,20 @@ async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so
     stages = [manifests.stage("collect"), manifests.stage("analysis")]
     await operator.apply(manifests.chain(activeDeadlineSeconds=DEADLINE, stages=stages), manifests.investigation())
     await operator.kubectl("wait", "inv/web-crash", "--for=condition=Failed", "--timeout=60s")
-    found = (await operator.finished("web-crash"))["web-crash"]
-    status: dict[str, Any] = found["status"]
+    manifest = (await operator.finished("web-crash"))["web-crash"]
+    status: dict[str, Any] = manifest["status"]
 
     *collected, hung = llm.requests
-    assert [one.end for one in collected] == ["completed", "completed"]
+    assert [request.end for request in collected] == ["completed", "completed"]
     assert await llm.wait_for(lambda _: hung.end) == "client closed"
     started = datetime.fromisoformat(status["startTime"]).timestamp()
     assert hung.ended is not None
     assert hung.ended - started >= DEADLINE
 
-    conditions = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
+    conditions = {
+        condition["type"]: (condition["status"], condition["reason"], condition["message"])
+        for condition in status["conditions"]
+    }
     ended = ("True", "DeadlineExceeded", MESSAGE)
     assert conditions == {"Accepted": ("True", "Admitted", ""), "Finished": ended, "Failed": ended, "Stalled": ended}
     assert (status["phase"], status["message"], status["progress"]) == ("TimedOut", MESSAGE, "1/2")

@@ -27,9 +27,9 @@ def chain(**spec: Any) -> dict[str, Any]:
     return manifests.chain(llmProvider="first", fallbackProviders=["scripted"], **spec)
 
 
-async def transcript(process: Process, found: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+async def transcript(process: Process, manifest: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The events and the model calls of an investigation."""
-    uid = found["metadata"]["uid"]
+    uid = manifest["metadata"]["uid"]
     _, page = await process.request("GET", f"/api/v1/investigations/{uid}/timeline?limit=500")
     _, read = await process.request("GET", f"/api/v1/investigations/{uid}/export")
     return page["events"], read["llm_interactions"]
@@ -38,8 +38,8 @@ async def transcript(process: Process, found: dict[str, Any]) -> tuple[list[dict
 async def test_another_provider_goes_on_with_the_conversation_and_without_the_states_of_the_first(
     operator: Operator, llm: model.Server, first: model.Server
 ) -> None:
-    def dies(turn: model.Turn) -> model.Reply:
-        if turn.iteration == 0:
+    def dies(model_call: model.Turn) -> model.Reply:
+        if model_call.iteration == 0:
             return model.Answer(calls=(LOOKUP,), thoughts="I look.")
         return model.HttpError(status=401, message="the key was revoked")
 
@@ -47,8 +47,11 @@ async def test_another_provider_goes_on_with_the_conversation_and_without_the_st
     llm.script = lambda _: model.Answer(text="web-0 exists [tool 0.0]")
     process = await operator.start(providers={"first": {"base_url": first.url, "model": "gemini-2.5-pro"}})
     await operator.apply(chain(), manifests.investigation())
-    found = (await operator.finished("web-crash"))["web-crash"]
-    assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "web-0 exists [tool 0.0]")
+    manifest = (await operator.finished("web-crash"))["web-crash"]
+    assert (manifest["status"]["phase"], manifest["status"]["finalAnalysis"]) == (
+        "Completed",
+        "web-0 exists [tool 0.0]",
+    )
     assert (len(first.requests), len(llm.requests)) == (2, 1)
 
     failed, (asked,) = first.requests[1], llm.requests
@@ -58,7 +61,7 @@ async def test_another_provider_goes_on_with_the_conversation_and_without_the_st
     assert [content["role"] for content in asked.body["contents"]] == ["user", "model", "user"]
     assert asked.body["contents"][0] == failed.body["contents"][0]
 
-    events, calls = await transcript(process, found)
+    events, calls = await transcript(process, manifest)
     (fell_back,) = [event for event in events if event["type"] == "provider_fallback"]
     assert [fell_back["metadata"][key] for key in ("from", "to", "kind")] == ["first", "scripted", "fatal"]
     assert "the key was revoked" in fell_back["content"]
@@ -70,42 +73,42 @@ async def test_another_provider_goes_on_with_the_conversation_and_without_the_st
     await process.stop()
 
 
-async def test_who_takes_over_stays_with_the_provider_that_was_asked_last(
+async def test_successor_after_a_takeover_stays_with_the_provider_asked_last(
     operator: Operator, llm: model.Server, first: model.Server
 ) -> None:
     first.script = lambda _: model.HttpError(status=503, retry_after=0)
 
-    def hangs_once(turn: model.Turn) -> model.Reply:
-        if turn.iteration == 0:
+    def hangs_once(model_call: model.Turn) -> model.Reply:
+        if model_call.iteration == 0:
             return model.Answer(calls=(LOOKUP,))
-        return model.Hang() if turn.repeats == 0 else model.Answer(text="web-0 exists")
+        return model.Hang() if model_call.repeats == 0 else model.Answer(text="web-0 exists")
 
     llm.script = hangs_once
     providers = {"first": {"base_url": first.url}}
     process = await operator.start(providers=providers)
     await operator.apply(chain(), manifests.investigation())
-    await llm.wait_for(lambda _: llm.of(iteration=1))
+    await llm.wait_for(lambda _: llm.requests_of(iteration=1))
     await process.kill()
     await operator.let_leases_pass()
     assert len(first.requests) == 4, "three times again, since another one was left"
     successor = await operator.start(providers=providers)
-    found = (await operator.finished("web-crash"))["web-crash"]
-    assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 2)
+    manifest = (await operator.finished("web-crash"))["web-crash"]
+    assert (manifest["status"]["phase"], manifest["status"]["attempts"]) == ("Completed", 2)
     assert len(first.requests) == 4
     assert [request.iteration for request in llm.requests] == [0, 1, 1]
-    events, calls = await transcript(successor, found)
+    events, calls = await transcript(successor, manifest)
     assert [event["type"] for event in events].count("provider_fallback") == 1
     assert [len(call["failed_requests"]) for call in calls] == [4, 0, 0]
     assert {attempt["provider"] for attempt in calls[0]["failed_requests"]} == {"first"}
     await successor.stop()
 
 
-async def test_to_cancel_cuts_the_wait_before_another_attempt(operator: Operator, llm: model.Server) -> None:
+async def test_cancel_cuts_the_wait_before_another_attempt(operator: Operator, llm: model.Server) -> None:
     llm.script = lambda _: model.HttpError(status=503, retry_after=100)
     process = await operator.start()
     await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: requests or None)
     await operator.kubectl("patch", "inv", "web-crash", "--type=merge", "-p", '{"spec": {"cancel": true}}')
-    found = (await operator.finished("web-crash"))["web-crash"]
-    assert (found["status"]["phase"], len(llm.requests)) == ("Cancelled", 1)
+    manifest = (await operator.finished("web-crash"))["web-crash"]
+    assert (manifest["status"]["phase"], len(llm.requests)) == ("Cancelled", 1)
     await process.stop()

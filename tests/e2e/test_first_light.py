@@ -82,9 +82,9 @@ NOTIFICATION = r"""
 """
 
 
-def investigate(turn: model.Turn) -> model.Answer:
+def investigate(model_call: model.Turn) -> model.Answer:
     """Each of the two stages calls two tools, then one, then concludes; the second one's first call writes."""
-    if turn.iteration == 0:
+    if model_call.iteration == 0:
         calls = {
             "collect": [
                 model.Call(name="tools__lookup", args={"name": "wéb-0"}),
@@ -94,11 +94,13 @@ def investigate(turn: model.Turn) -> model.Answer:
                 model.Call(name="tools__restart", args={"name": "web"}),
                 model.Call(name="tools__lookup", args={"name": "web-1"}),
             ],
-        }[turn.key.stage]
-        return model.Answer(text="Let me look.", thoughts="Erst die Pods 🔍", calls=model.keyed(turn, calls), chunk=5)
-    if turn.iteration == 1:
-        return model.Answer(calls=model.keyed(turn, [model.Call(name="tools__lookup", args={"name": "web-2"})]))
-    return model.Answer(text=f"Findings of {turn.key.stage}: größer als 0 🚨", thoughts="Done.", chunk=7)
+        }[model_call.key.stage]
+        return model.Answer(
+            text="Let me look.", thoughts="Erst die Pods 🔍", calls=model.keyed(model_call, calls), chunk=5
+        )
+    if model_call.iteration == 1:
+        return model.Answer(calls=model.keyed(model_call, [model.Call(name="tools__lookup", args={"name": "web-2"})]))
+    return model.Answer(text=f"Findings of {model_call.key.stage}: größer als 0 🚨", thoughts="Done.", chunk=7)
 
 
 class Recorder:
@@ -108,17 +110,17 @@ class Recorder:
         self._script = script
         self.exchanges: list[tuple[model.Turn, model.Answer]] = []
 
-    def __call__(self, turn: model.Turn) -> model.Reply:
-        answer = self._script(turn)
+    def __call__(self, model_call: model.Turn) -> model.Reply:
+        answer = self._script(model_call)
         assert isinstance(answer, model.Answer)
-        self.exchanges.append((turn, answer))
+        self.exchanges.append((model_call, answer))
         return answer
 
-    def of(self, investigation: str, stage: str) -> list[tuple[model.Turn, model.Answer]]:
+    def exchanges_of(self, investigation: str, stage: str) -> list[tuple[model.Turn, model.Answer]]:
         return [
-            (turn, answer)
-            for turn, answer in self.exchanges
-            if (turn.key.investigation, turn.key.stage) == (investigation, stage)
+            (model_call, answer)
+            for model_call, answer in self.exchanges
+            if (model_call.key.investigation, model_call.key.stage) == (investigation, stage)
         ]
 
 
@@ -136,9 +138,9 @@ def wire(name: str) -> str:
 
 
 def as_sent(rows: Sequence[dict[str, Any]]) -> tuple[str, tuple[model.Message, ...]]:
-    """What a model is sent when it is sent these messages of a transcript: the system prompt and the conversation."""
+    """Return what a model is sent for these messages of a transcript: the system prompt and the conversation."""
     system = "\n\n".join(row["text"] for row in rows if row["role"] == "system")
-    said: list[model.Message] = []
+    conversation: list[model.Message] = []
     for role, group in itertools.groupby((row for row in rows if row["role"] != "system"), key=lambda row: row["role"]):
         messages = list(group)
         if role == "tool":
@@ -151,11 +153,11 @@ def as_sent(rows: Sequence[dict[str, Any]]) -> tuple[str, tuple[model.Message, .
                 )
                 for r in messages
             ]
-            said.append(model.Message(role="user", results=tuple(results)))
+            conversation.append(model.Message(role="user", results=tuple(results)))
             continue
         (row,) = messages
         calls = [model.Call(name=wire(c["name"]), args=json.loads(c["arguments"]), id=None) for c in row["tool_calls"]]
-        said.append(
+        conversation.append(
             model.Message(
                 role="model" if role == "assistant" else "user",
                 text=row["text"],
@@ -163,7 +165,7 @@ def as_sent(rows: Sequence[dict[str, Any]]) -> tuple[str, tuple[model.Message, .
                 calls=tuple(calls),
             )
         )
-    return system, tuple(said)
+    return system, tuple(conversation)
 
 
 def check_execution(
@@ -172,12 +174,12 @@ def check_execution(
     """Compare an execution's transcript with what its model saw and said; return the tokens that the model counted."""
     counted: Counter[str] = Counter()
     assert len(exchanges) == len(calls)
-    for (turn, answer), call in zip(exchanges, calls, strict=True):
+    for (model_call, answer), call in zip(exchanges, calls, strict=True):
         context_messages = call["context_messages"]
-        assert (turn.system, tuple(map(without_ids, turn.messages))) == as_sent(rows[:context_messages])
-        said = model.Message(role="model", text=answer.text, thoughts=answer.thoughts, calls=answer.calls)
-        assert (without_ids(said),) == as_sent(rows[context_messages : context_messages + 1])[1]
-        usage = model.usage_of(turn, answer)
+        assert (model_call.system, tuple(map(without_ids, model_call.messages))) == as_sent(rows[:context_messages])
+        sent_message = model.Message(role="model", text=answer.text, thoughts=answer.thoughts, calls=answer.calls)
+        assert (without_ids(sent_message),) == as_sent(rows[context_messages : context_messages + 1])[1]
+        usage = model.usage_of(model_call, answer)
         tokens = {
             "input_tokens": usage.input,
             "output_tokens": usage.output,
@@ -207,15 +209,15 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
     status, receipt = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode())
     assert status == 200
     assert [alert["outcome"] for alert in receipt["alerts"]] == ["created", "created"]
-    found = await operator.finished()
-    known = {(operator.namespace, name, one["metadata"]["uid"]) for name, one in found.items()}
-    assert known == {(a["namespace"], a["name"], a["id"]) for a in receipt["alerts"]}
+    by_name = await operator.finished()
+    expected = {(operator.namespace, name, manifest["metadata"]["uid"]) for name, manifest in by_name.items()}
+    assert expected == {(a["namespace"], a["name"], a["id"]) for a in receipt["alerts"]}
     for alert, sent in zip(receipt["alerts"], json.loads(NOTIFICATION)["alerts"], strict=True):
         name = alert["name"]
-        data = json.loads(found[name]["spec"]["alertData"])
-        assert sent.items() <= data.items()
-        assert found[name]["spec"]["fingerprint"] == sent["fingerprint"]
-        await check_investigation(process, found[name], recorder=recorder)
+        alert_data = json.loads(by_name[name]["spec"]["alertData"])
+        assert sent.items() <= alert_data.items()
+        assert by_name[name]["spec"]["fingerprint"] == sent["fingerprint"]
+        await check_investigation(process, by_name[name], recorder=recorder)
     assert {(call.tool, call.answered) for call in toolbox.calls} == {
         ("lookup", "result"),
         ("flaky", "tool error"),
@@ -223,7 +225,7 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
     }
     assert len({call.key for call in toolbox.calls}) == len(toolbox.calls) == 2 * 6
 
-    uid = next(iter(found.values()))["metadata"]["uid"]
+    uid = next(iter(by_name.values()))["metadata"]["uid"]
     assert (await process.request("GET", f"/api/v1/investigations/{uid}", token=""))[0] == 401
     await check_repeat(process, receipt, operator.database_url)
     assert len(llm.requests) == len(recorder.exchanges) == 2 * 6
@@ -231,21 +233,21 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
     await process.stop()
 
 
-async def check_investigation(process: Process, found: dict[str, Any], *, recorder: Recorder) -> None:
+async def check_investigation(process: Process, manifest: dict[str, Any], *, recorder: Recorder) -> None:
     """Compare the transcript and the status of one investigation with what its model saw and said."""
-    metadata, status = found["metadata"], found["status"]
+    metadata, status = manifest["metadata"], manifest["status"]
     code, transcript = await process.request("GET", f"/api/v1/investigations/{metadata['uid']}/export")
     assert code == 200
     counted: Counter[str] = Counter()
     for stage in ("collect", "analysis"):
-        exchanges = recorder.of(f"{metadata['namespace']}/{metadata['name']}", stage)
+        exchanges = recorder.exchanges_of(f"{metadata['namespace']}/{metadata['name']}", stage)
         rows, calls = (
             [row for row in transcript[table] if row["stage"] == stage] for table in ("messages", "llm_interactions")
         )
         assert metadata["name"] in rows[1]["text"]
         counted += check_execution(exchanges, rows, calls)
     assert counted.items() <= transcript.items()
-    authors = (found["spec"]["author"], status["author"], transcript["author"])
+    authors = (manifest["spec"]["author"], status["author"], transcript["author"])
     assert authors == ("api-client",) * 3, "the webhook's token has no name"
     assert status["phase"] == "Completed"
     assert status["progress"] == "2/2"
@@ -260,9 +262,9 @@ async def check_investigation(process: Process, found: dict[str, Any], *, record
     }
     assert len(transcript["mcp_interactions"]) == 6
     assert transcript["phase"] == "Completed"
-    assert transcript["alert_data"] == found["spec"]["alertData"]
+    assert transcript["alert_data"] == manifest["spec"]["alertData"]
     assert [stage["name"] for stage in transcript["chain"]["stages"]] == ["collect", "analysis"]
-    assert [(one["stage"], one["outcome"]) for one in transcript["executions"]] == [
+    assert [(execution["stage"], execution["outcome"]) for execution in transcript["executions"]] == [
         ("collect", "Completed"),
         ("analysis", "Completed"),
     ]
@@ -304,23 +306,23 @@ def calls(toolbox: mcp_server.Server) -> Counter[str]:
 async def test_a_killed_operators_run_goes_on_in_the_same_conversation(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
-    def script(turn: model.Turn) -> model.Reply:
-        first = (turn.key.stage, turn.iteration, turn.repeats) == ("analysis", 1, 0)
-        return model.Hang() if first else investigate(turn)
+    def script(model_call: model.Turn) -> model.Reply:
+        first = (model_call.key.stage, model_call.iteration, model_call.repeats) == ("analysis", 1, 0)
+        return model.Hang() if first else investigate(model_call)
 
     llm.script = script
     await operator.apply(CHAIN)
     process = await operator.start()
     await operator.apply(manifests.investigation())
-    await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=1))
+    await llm.wait_for(lambda _: llm.requests_of(stage="analysis", iteration=1))
     await process.kill()
     await operator.let_leases_pass()
     await operator.start()
-    found = (await operator.finished("web-crash"))["web-crash"]
+    manifest = (await operator.finished("web-crash"))["web-crash"]
 
-    assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 2)
+    assert (manifest["status"]["phase"], manifest["status"]["attempts"]) == ("Completed", 2)
     assert requests(llm) == ONCE | {("analysis", 1): 2}
-    asked, again = llm.of(stage="analysis", iteration=1)
+    asked, again = llm.requests_of(stage="analysis", iteration=1)
     assert asked.body == again.body
     assert (asked.end, again.end) == ("client closed", "completed")
     assert set(calls(toolbox).values()) == {1}
@@ -340,7 +342,7 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
     released = asyncio.Event()
 
     def of_analysis() -> list[mcp_server.Call]:
-        return [call for call in toolbox.of(tool=tool) if keys.CallKey.parse(call.key).stage == "analysis"]
+        return [call for call in toolbox.calls_of(tool=tool) if keys.CallKey.parse(call.key).stage == "analysis"]
 
     async def hold(call: mcp_server.Call) -> None:
         if of_analysis() == [call]:
@@ -356,13 +358,13 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
     await process.kill()
     await operator.let_leases_pass()
     successor = await operator.start()
-    found = (await operator.finished("web-crash"))["web-crash"]
+    manifest = (await operator.finished("web-crash"))["web-crash"]
     released.set()
 
-    assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 2)
+    assert (manifest["status"]["phase"], manifest["status"]["attempts"]) == ("Completed", 2)
     assert requests(llm) == ONCE
     assert calls(toolbox) == dict.fromkeys(calls(toolbox), 1) | {held: sent}
-    _, transcript = await successor.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}/export")
+    _, transcript = await successor.request("GET", f"/api/v1/investigations/{manifest['metadata']['uid']}/export")
     doubted = [row["tool_name"] for row in transcript["messages"] if row["in_doubt"]]
     assert doubted == (["restart"] if tool == "restart" else [])
 
@@ -370,23 +372,25 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
 async def test_a_stopped_operator_gives_its_run_back_and_another_one_finishes_it_at_once(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
-    def script(turn: model.Turn) -> model.Reply:
-        first = (turn.key.stage, turn.iteration, turn.repeats) == ("analysis", 1, 0)
-        return model.Hang(after=2) if first else investigate(turn)
+    def script(model_call: model.Turn) -> model.Reply:
+        first = (model_call.key.stage, model_call.iteration, model_call.repeats) == ("analysis", 1, 0)
+        return model.Hang(after=2) if first else investigate(model_call)
 
     llm.script = script
     await operator.apply(CHAIN)
     process = await operator.start()
     await operator.apply(manifests.investigation())
-    await llm.wait_for(lambda _: [request for request in llm.of(stage="analysis", iteration=1) if request.pieces == 2])
+    await llm.wait_for(
+        lambda _: [request for request in llm.requests_of(stage="analysis", iteration=1) if request.pieces == 2]
+    )
     await process.stop()
     assert "action=released" in process.log
-    (asked,) = llm.of(stage="analysis", iteration=1)
+    (asked,) = llm.requests_of(stage="analysis", iteration=1)
     assert await llm.wait_for(lambda _: asked.end) == "client closed"
     await operator.start()
-    found = (await operator.finished("web-crash"))["web-crash"]
+    manifest = (await operator.finished("web-crash"))["web-crash"]
 
-    assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 1)
+    assert (manifest["status"]["phase"], manifest["status"]["attempts"]) == ("Completed", 1)
     assert requests(llm) == ONCE | {("analysis", 1): 2}
     assert set(calls(toolbox).values()) == {1}
     assert toolbox.restarts == {"web": 1}

@@ -43,13 +43,13 @@ async def test_agent_is_told_of_alerts_that_join_and_its_successor_after_a_kill_
     async def hold(_: mcp_server.Call) -> None:
         await have_joined.wait()
 
-    def script(turn: model.Turn) -> model.Reply:
-        if turn.key.stage != "analysis" or turn.iteration > 1:
+    def script(model_call: model.Turn) -> model.Reply:
+        if model_call.key.stage != "analysis" or model_call.iteration > 1:
             return model.Answer(text="The node is full.")
-        if turn.iteration == 0:
+        if model_call.iteration == 0:
             calls = [model.Call(name="tools__lookup", args={"name": "web-0"})]
-            return model.Answer(text="I look.", calls=model.keyed(turn, calls))
-        return model.Hang() if turn.repeats == 0 else model.Answer(text="The node is full.")
+            return model.Answer(text="I look.", calls=model.keyed(model_call, calls))
+        return model.Hang() if model_call.repeats == 0 else model.Answer(text="The node is full.")
 
     llm.script, toolbox.hold = script, hold
     grouping = {"by": "Labels", "labels": ["node"]}
@@ -60,18 +60,18 @@ async def test_agent_is_told_of_alerts_that_join_and_its_successor_after_a_kill_
     )
     process = await operator.start()
     assert await notify(process, alert(0)) == ["created"]
-    await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=0))
+    await llm.wait_for(lambda _: llm.requests_of(stage="analysis", iteration=0))
     joining = [alert(number, pod=f"web-{number} {HOSTILE}") for number in range(1, 31)]
     assert await notify(process, *joining) == ["joined"] * 30
     have_joined.set()
-    await llm.wait_for(lambda _: llm.of(stage="analysis", iteration=1))
+    await llm.wait_for(lambda _: llm.requests_of(stage="analysis", iteration=1))
     await process.kill()
     await operator.let_leases_pass()
     await operator.start()
-    (found,) = (await operator.finished()).values()
+    (manifest,) = (await operator.finished()).values()
 
-    assert (found["status"]["phase"], found["status"]["alerts"]["total"]) == ("Completed", 31)
-    asked, again = llm.of(stage="analysis", iteration=1)
+    assert (manifest["status"]["phase"], manifest["status"]["alerts"]["total"]) == ("Completed", 31)
+    asked, again = llm.requests_of(stage="analysis", iteration=1)
     assert asked.body == again.body
     sent = json.dumps(asked.body)
     assert f"30 {TOLD}" in sent

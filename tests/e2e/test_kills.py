@@ -46,16 +46,16 @@ FAILPOINTS = (
 )
 
 
-async def _start(operator: Operator, known: set[UUID]) -> tuple[Process, UUID]:
+async def _start(operator: Operator, all_owners: set[UUID]) -> tuple[Process, UUID]:
     """One more operator, and what its leases are owned by, which is added to the `known`."""
     process = await operator.start()
 
     async def has_told() -> bool:
-        return bool(await operator.owners() - known)
+        return bool(await operator.owners() - all_owners)
 
     await waiting.seen(has_told)
-    (owner,) = await operator.owners() - known
-    known.add(owner)
+    (owner,) = await operator.owners() - all_owners
+    all_owners.add(owner)
     return process, owner
 
 
@@ -92,8 +92,8 @@ async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_
     llm.script = repeats.investigate
     names = [f"crash-{number:02}" for number in range(KILLS)]
     chance = random.Random(20261121)  # noqa: S311 - the same kills each time
-    known: set[UUID] = set()
-    running = [await _start(operator, known) for _ in range(2)]
+    all_owners: set[UUID] = set()
+    running = [await _start(operator, all_owners) for _ in range(2)]
     await operator.apply(chain)
 
     def steps(name: str) -> int:
@@ -109,8 +109,8 @@ async def test_two_operators_under_random_kills_lose_nothing_and_repeat_nothing_
         process, owner = running[victim]
         await process.kill()
         await operator.let_leases_pass(owner)
-        running[victim] = await _start(operator, known)
-    for owner in known - {owner for _, owner in running}:  # Postgres may have ended a claim of one after its death
+        running[victim] = await _start(operator, all_owners)
+    for owner in all_owners - {owner for _, owner in running}:  # Postgres may have ended a claim of one after its death
         await operator.let_leases_pass(owner)
     await operator.finished(*names)
     await repeats.check(operator, llm, toolbox, names=names, agents=agents)
@@ -122,21 +122,21 @@ async def test_an_operator_that_was_stopped_writes_and_sends_nothing_when_it_wak
     """Its answer is there when it wakes, and the one that took over has committed nothing yet: only the fence holds."""
     is_stopped, has_lost = asyncio.Event(), asyncio.Event()
 
-    async def script(turn: model.Turn) -> model.Answer:
-        if (turn.key.stage, turn.iteration) == ("collect", 1):
-            await (has_lost if turn.repeats else is_stopped).wait()
-        return repeats.investigate(turn)
+    async def script(model_call: model.Turn) -> model.Answer:
+        if (model_call.key.stage, model_call.iteration) == ("collect", 1):
+            await (has_lost if model_call.repeats else is_stopped).wait()
+        return repeats.investigate(model_call)
 
     llm.script = script
     first = await operator.start()
     await operator.apply(repeats.CHAIN, manifests.investigation())
-    await llm.wait_for(lambda _: llm.of(stage="collect", iteration=1))
+    await llm.wait_for(lambda _: llm.requests_of(stage="collect", iteration=1))
     first.send(signal.SIGSTOP)
     await first.stopped()
     is_stopped.set()
     await operator.let_leases_pass()
     second = await operator.start()
-    await llm.wait_for(lambda _: len(llm.of(stage="collect", iteration=1)) >= 2)
+    await llm.wait_for(lambda _: len(llm.requests_of(stage="collect", iteration=1)) >= 2)
     first.send(signal.SIGCONT)
     await first.logged("action=lease_lost")
     has_lost.set()

@@ -1,4 +1,4 @@
-"""What people see who watch: an operator's own processes, from the first word of an answer to the end."""
+"""Live view of an operator's own processes, from the first word of an answer to the end."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ WRITTEN = "It is memory: the container was killed by the kernel, again and again
 async def admitted(operator: Operator, process: Process, name: str = "web-crash") -> str:
     """Make an investigation; its uid, once it can be read."""
     await operator.apply(manifests.investigation(name))
-    found = json.loads(await operator.kubectl("get", "inv", name, "-o", "json"))
-    uid = str(found["metadata"]["uid"])
+    manifest = json.loads(await operator.kubectl("get", "inv", name, "-o", "json"))
+    uid = str(manifest["metadata"]["uid"])
     async with patience.limit():
         while (await process.request("GET", f"/api/v1/investigations/{uid}"))[0] != 200:
             pass  # the look itself gives way to the others
@@ -35,11 +35,11 @@ async def timeline(process: Process, uid: str) -> dict[str, Any]:
     return {event["id"]: event for event in page["events"]}
 
 
-async def test_who_watches_sees_an_answer_grow_and_the_end_and_is_told_of_a_stop(
+async def test_watcher_sees_an_answer_grow_and_the_end_and_learns_of_a_stop(
     operator: Operator, llm: model.Server
 ) -> None:
     await operator.apply(CHAIN)
-    llm.script = lambda _turn: model.Answer(thoughts="Hm.", text=WRITTEN, chunk=4, delay=0.1)
+    llm.script = lambda _call: model.Answer(thoughts="Hm.", text=WRITTEN, chunk=4, delay=0.1)
     process = await operator.start()
     headers = apis.bearer(process.editor)
     async with watching.watching(process.url, headers=headers) as watcher:
@@ -47,12 +47,14 @@ async def test_who_watches_sees_an_answer_grow_and_the_end_and_is_told_of_a_stop
         uid = await admitted(operator, process)
         await watcher.ask(action="subscribe", channel=f"investigation:{uid}")
         seen = watching.Seen()
-        while len({one["channel"] for one in watcher.told if one["type"] == "investigation.completed"}) < 2:
+        while len({event["channel"] for event in watcher.messages if event["type"] == "investigation.completed"}) < 2:
             message = await watcher.next()
             if message.get("channel") == f"investigation:{uid}":
                 seen.take(message)
         assert seen.events == await timeline(process, uid)
-        assert [one["phase"] for one in watcher.told if one["type"] == "investigation.completed"] == ["Completed"] * 2
+        assert [event["phase"] for event in watcher.messages if event["type"] == "investigation.completed"] == [
+            "Completed"
+        ] * 2
         stopping = asyncio.create_task(process.stop())
         with pytest.raises(exceptions.ConnectionClosed):
             await watcher.until(lambda _: False)
@@ -60,11 +62,11 @@ async def test_who_watches_sees_an_answer_grow_and_the_end_and_is_told_of_a_stop
         await stopping
 
 
-async def test_who_watches_at_one_process_sees_what_another_writes_and_what_a_third_makes_of_it_when_that_is_killed(
+async def test_watcher_at_one_process_sees_the_writes_of_another_and_of_its_successor_after_a_kill(
     operator: Operator, llm: model.Server
 ) -> None:
     await operator.apply(CHAIN)
-    llm.script = lambda _turn: model.Hang(after=5, answer=model.Answer(text=WRITTEN, chunk=4))
+    llm.script = lambda _call: model.Hang(after=5, answer=model.Answer(text=WRITTEN, chunk=4))
     api = await operator.start(role="api")
     await operator.start(role="controller")
     first = await operator.start(role="worker")
@@ -78,7 +80,7 @@ async def test_who_watches_at_one_process_sees_what_another_writes_and_what_a_th
 
         def taking(message: dict[str, Any], by: watching.Seen) -> str:
             by.take(message)
-            return str(next((one["content"] for one in by.events.values() if one["status"] == "streaming"), ""))
+            return str(next((event["content"] for event in by.events.values() if event["status"] == "streaming"), ""))
 
         await early.ask(action="subscribe", channel=f"investigation:{uid}")
         await early.until(lambda message: taking(message, seen) == WRITTEN[:20])
@@ -87,7 +89,7 @@ async def test_who_watches_at_one_process_sees_what_another_writes_and_what_a_th
         (begun,) = seen.events
         await first.kill()
         await operator.let_leases_pass()
-        llm.script = lambda _turn: model.Answer(text="It is the disk.", chunk=4, delay=0.1)
+        llm.script = lambda _call: model.Answer(text="It is the disk.", chunk=4, delay=0.1)
         await operator.start(role="worker")
         for watcher, own in ((early, seen), (late, later)):
             for message in await watcher.until_type("investigation.completed"):

@@ -20,7 +20,7 @@ import logging
 logging.Logger.isEnabledFor = lambda self, level: True
 logging.Logger.getEffectiveLevel = lambda self: logging.DEBUG
 """
-"""A sitecustomize: levels count for no logger, whoever sets them."""
+"""A sitecustomize: levels count for no logger, whichever code sets them."""
 PAYLOADS = {
     name: f"payload {number} of the {name}"
     for number, name in enumerate(
@@ -44,8 +44,8 @@ LIBRARIES = {"anthropic", "kopf", "mcp", "openai", "sqlalchemy"}
 """Some of the libraries that have something to say at DEBUG."""
 
 
-def script(turn: model.Turn) -> model.Reply:
-    if turn.iteration == 0 and turn.kind == "agent":
+def script(model_call: model.Turn) -> model.Reply:
+    if model_call.iteration == 0 and model_call.kind == "agent":
         calls = [
             model.Call(name="tools__lookup", args={"name": PAYLOADS["arguments"]}),
             model.Call(name="tools__tell"),
@@ -53,7 +53,9 @@ def script(turn: model.Turn) -> model.Reply:
             model.Call(name="tools__unknown", args={"name": PAYLOADS["arguments of an unknown tool"]}),
             model.Call(name="tools__lookup", raw='{"name": "' + PAYLOADS["malformed arguments"]),
         ]
-        return model.Answer(text=PAYLOADS["answer"], thoughts=PAYLOADS["thoughts"], calls=model.keyed(turn, calls))
+        return model.Answer(
+            text=PAYLOADS["answer"], thoughts=PAYLOADS["thoughts"], calls=model.keyed(model_call, calls)
+        )
     return model.Answer(text=PAYLOADS["answer"], thoughts=PAYLOADS["thoughts"])
 
 
@@ -67,7 +69,7 @@ def fail() -> str:
     raise RuntimeError(PAYLOADS["error of a tool"])
 
 
-async def test_no_line_of_any_logger_has_a_payload(
+async def test_lines_of_all_loggers_have_no_payload(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(EVERY_LOGGER)
@@ -92,8 +94,8 @@ async def test_no_line_of_any_logger_has_a_payload(
             manifests.chain(name, name=name, llmProvider=name, executiveSummary={"enabled": True}),
             manifests.investigation(name, alertType=name, alertData=PAYLOADS["alert"]),
         )
-    found = await operator.finished(*PROVIDERS)
-    await act(operator, process, found["google"]["metadata"]["uid"])
+    by_name = await operator.finished(*PROVIDERS)
+    await act(operator, process, by_name["google"]["metadata"]["uid"])
     await process.stop()
 
     lines = [json.loads(line) for line in operator.log.splitlines() if line.startswith("{")]
@@ -106,7 +108,7 @@ async def test_no_line_of_any_logger_has_a_payload(
         name: [line for line in operator.log.splitlines() if text in line or text.replace(" ", "%20") in line][:2]
         for name, text in PAYLOADS.items()
     }
-    assert {name: found for name, found in leaks.items() if found} == {}
+    assert {name: leaked for name, leaked in leaks.items() if leaked} == {}
 
 
 async def act(operator: Operator, process: Process, uid: str) -> None:
@@ -114,8 +116,8 @@ async def act(operator: Operator, process: Process, uid: str) -> None:
     path = f"/api/v1/investigations/{uid}"
 
     async def send(method: str, path: str, body: Any = None, *, status: int) -> Any:
-        told, answer = await process.request(method, path, body=json.dumps(body).encode() if body is not None else None)
-        assert told == status, (path, answer)
+        code, answer = await process.request(method, path, body=json.dumps(body).encode() if body is not None else None)
+        assert code == status, (path, answer)
         return answer
 
     await send("POST", f"{path}/chat", {"question": PAYLOADS["question"]}, status=202)

@@ -20,11 +20,11 @@ LOOKUP = model.Call(name="tools__lookup", args={"name": "web-0"})
 INVENTED = model.Call(name="tools__invented_by_web_0", args={})
 
 
-def replies(turn: model.Turn) -> model.Reply:
+def replies(model_call: model.Turn) -> model.Reply:
     """Refuse the first request, call a tool and one that is not there, then conclude."""
-    if turn.iteration == 0 and turn.repeats == 0:
+    if model_call.iteration == 0 and model_call.repeats == 0:
         return model.HttpError(status=503, retry_after=0)
-    if turn.iteration == 0:
+    if model_call.iteration == 0:
         return model.Answer(calls=(LOOKUP, INVENTED), thoughts="I look.")
     return model.Answer(text="web-0 lacks its database [tool 0.0]")
 
@@ -42,7 +42,7 @@ async def test_metrics_are_there_before_the_database_is(operator: Operator) -> N
     assert scrapes.total(text, "tarsy_investigations") is None
 
 
-async def test_what_happens_is_counted_replicas_add_up_and_no_label_has_an_alerts_names(
+async def test_events_are_counted_replicas_add_up_and_no_label_has_a_name_from_an_alert(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     llm.script = replies
@@ -54,8 +54,8 @@ async def test_what_happens_is_counted_replicas_add_up_and_no_label_has_an_alert
     assert status == 200
     refused, _ = await processes[0].request("POST", "/api/v1/webhooks/alertmanager", body=b"{")
     assert refused == 400
-    ((_, found),) = (await operator.finished()).items()
-    assert found["status"]["phase"] == "Completed"
+    ((_, manifest),) = (await operator.finished()).items()
+    assert manifest["status"]["phase"] == "Completed"
 
     async def both() -> str:
         return "".join([await process.scrape() for process in processes])
@@ -76,7 +76,9 @@ async def test_what_happens_is_counted_replicas_add_up_and_no_label_has_an_alert
         return are_both_up(text) and scrapes.total(text, "tarsy_iteration_seconds_count") == 2
 
     async def count_leaders() -> int:
-        return [scrapes.total(await one.scrape(), "tarsy_table_bytes") is not None for one in processes].count(True)
+        return [scrapes.total(await replica.scrape(), "tarsy_table_bytes") is not None for replica in processes].count(
+            True
+        )
 
     text = await scrapes.until(both, is_counted)
     assert scrapes.total(text, "tarsy_investigations") == 1
@@ -113,7 +115,7 @@ async def test_what_happens_is_counted_replicas_add_up_and_no_label_has_an_alert
     for name in ("tarsy_model_tokens_total", "tarsy_model_cost_total", "tarsy_database_seconds_count"):
         assert scrapes.total(text, name), name
     values = scrapes.label_values(text)
-    for secret in ("web-0", "shop", "KubePodCrashLooping", found["metadata"]["name"], found["metadata"]["uid"]):
+    for secret in ("web-0", "shop", "KubePodCrashLooping", manifest["metadata"]["name"], manifest["metadata"]["uid"]):
         assert not [value for value in values if secret in value], secret
     assert not [value for value in values if "invented" in value]
     exported = set(scrapes.names(text))
@@ -126,8 +128,10 @@ async def test_what_happens_is_counted_replicas_add_up_and_no_label_has_an_alert
     if scrapes.PROMTOOL:
         assert await scrapes.promtool("check", "metrics", stdin=await processes[0].scrape()) == (0, "")
 
-    (leader,) = [one for one in processes if scrapes.total(await one.scrape(), "tarsy_table_bytes") is not None]
-    (follower,) = [one for one in processes if one is not leader]
+    (leader,) = [
+        replica for replica in processes if scrapes.total(await replica.scrape(), "tarsy_table_bytes") is not None
+    ]
+    (follower,) = [replica for replica in processes if replica is not leader]
     leader.send(signal.SIGTERM)
     await leader.ended()
     text = await scrapes.until(follower.scrape, is_read)

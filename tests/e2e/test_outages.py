@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.usefixtures("own_plane")
-async def test_without_the_api_server_runs_go_on_alerts_are_refused_and_afterwards_all_is_right(
+async def test_outage_of_the_api_server_lets_runs_go_on_refuses_alerts_and_heals_afterwards(
     operator: Operator, plane: ControlPlane, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     await outages.outlast_api_server("kube-apiserver", operator, plane, llm, toolbox)

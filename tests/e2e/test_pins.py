@@ -26,33 +26,33 @@ async def tarsy(process: Process, *arguments: str) -> str:
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", start, *arguments, env=environment, stdout=pipe, stderr=asyncio.subprocess.STDOUT
     )
-    said, _ = await child.communicate()
-    assert child.returncode == 0, said
-    return said.decode()
+    output, _ = await child.communicate()
+    assert child.returncode == 0, output
+    return output.decode()
 
 
 async def items(process: Process, path: str) -> list[Any]:
-    status, found = await process.request("GET", f"{SYSTEM}/{path}")
+    status, listing = await process.request("GET", f"{SYSTEM}/{path}")
     assert status == 200
-    return list(found["items"])
+    return list(listing["items"])
 
 
 async def offered(process: Process) -> list[Any]:
-    found = await items(process, "mcp-servers")
-    return [tool for one in found if one["name"] == "odd" for tool in one["tools"]]
+    servers = await items(process, "mcp-servers")
+    return [tool for server in servers if server["name"] == "odd" for tool in server["tools"]]
 
 
 async def stopped(process: Process) -> list[Any]:
     """The tools that some process has stopped: who was killed is told of a while longer."""
-    found = await items(process, "mcp-servers")
-    return [tool for one in found for place in one["processes"] for tool in place["stopped"]]
+    servers = await items(process, "mcp-servers")
+    return [tool for server in servers for process_state in server["processes"] for tool in process_state["stopped"]]
 
 
 async def until(ready: Callable[[], Awaitable[Any]]) -> Any:
     async with patience.limit():
-        while not (found := await ready()):  # noqa: ASYNC110 - what is waited for is told by the API
+        while not (outcome := await ready()):  # noqa: ASYNC110 - what is waited for is told by the API
             await asyncio.sleep(0.1)
-        return found
+        return outcome
 
 
 async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
@@ -62,8 +62,8 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
     asked = asyncio.Event()
     refused: list[str] = []
 
-    async def script(turn: model.Turn) -> model.Reply:
-        match turn.iteration:
+    async def script(model_call: model.Turn) -> model.Reply:
+        match model_call.iteration:
             case 0:
                 return model.Answer(calls=(SAY,))
             case 1 if not asked.is_set():
@@ -71,7 +71,7 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
                 return model.Hang()
             case 1:
                 return model.Answer(calls=(SAY,))
-        refused.extend(one.text for one in turn.messages[-1].results)
+        refused.extend(tool_result.text for tool_result in model_call.messages[-1].results)
         return model.Answer(text="root cause [tool 0.0]")
 
     llm.script = model.agents(script)
@@ -96,15 +96,20 @@ async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
         (changed,) = await until(lambda: stopped(second))
         now = changed["offered_hash"]
         assert changed == {"tool": "say", "pinned_hash": pinned, "offered_hash": now, "platform_key": ""}
-        assert any("it has changed since it was pinned" in one and pinned in one and now in one for one in refused)
-        (warning,) = (one for one in await items(second, "warnings") if one["kind"] == "tool")
+        assert any(
+            "it has changed since it was pinned" in refusal and pinned in refusal and now in refusal
+            for refusal in refused
+        )
+        (warning,) = (
+            listed_warning for listed_warning in await items(second, "warnings") if listed_warning["kind"] == "tool"
+        )
         assert warning["name"] == "odd.say"
         assert pinned in warning["message"]
         assert now in warning["message"]
         assert hostile_mcp.RUG_PULL not in str([request.body for request in llm.requests])
 
         assert await tarsy(second, "tools", "accept", "odd") == f"odd.say: {pinned} -> {now}\n"
-        assert audits.row("accept", "odd") in await audits.told(database.url)
+        assert audits.row("accept", "odd") in await audits.audit_rows(database.url)
 
         async def is_offered() -> bool:
             return not await stopped(second)

@@ -29,7 +29,7 @@ async def test_an_object_of_a_stranger_swallows_no_alert(
         stranger("without", suspend=suspend),
     )
     async with patience.limit():
-        while not all(one.get("status", {}).get("phase") for one in (await objects(operator)).values()):
+        while not all(manifest.get("status", {}).get("phase") for manifest in (await objects(operator)).values()):
             pass  # until all three have been admitted
     outcome, name = await notify(process)
     assert (outcome, name.startswith(f"{NAME[-54:].lstrip('-')}-")) == ("created", True)
@@ -37,6 +37,6 @@ async def test_an_object_of_a_stranger_swallows_no_alert(
     assert finished[name]["status"]["phase"] == "Completed"
     assert await notify(process) == ("repeated", name)
     assert await notify(process, started="2026-11-21T21:00:00Z") == ("repeated", name), "within its cool-down"
-    shown = await objects(operator)
-    assert len(shown) == 4
-    assert "alertStatus" not in shown["guessed"]["status"]
+    manifests_by_name = await objects(operator)
+    assert len(manifests_by_name) == 4
+    assert "alertStatus" not in manifests_by_name["guessed"]["status"]

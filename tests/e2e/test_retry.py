@@ -37,8 +37,8 @@ async def test_retry_from_a_stage_asks_nothing_of_the_earlier_one(
     assert again["status"]["usage"]["llmCalls"] == 2
     assert [stage["toolCalls"] for stage in again["status"]["stages"]] == [0, 1]
 
-    _, shown = await process.request("GET", f"/api/v1/investigations/{answer['id']}")
-    assert [stage["copied"] for stage in shown["stage_progress"]] == [True, False]
+    _, investigation = await process.request("GET", f"/api/v1/investigations/{answer['id']}")
+    assert [stage["copied"] for stage in investigation["stage_progress"]] == [True, False]
     _, timeline = await process.request("GET", f"/api/v1/investigations/{answer['id']}/timeline")
     analyses = [event["content"] for event in timeline["events"] if event["type"] == "final_analysis"]
     assert analyses == [f"{stage}: web-0 is out of memory [tool 0.0]." for stage in STAGES]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 GIVEN = "gh0_Xq7Rw2Lp9Zk4Tn6Vb1"
-"""The token, which somebody wrote into a runbook."""
+"""The token that a user wrote into a runbook."""
 TEXT = f"1. Look at the canary first.\n2. The token is {GIVEN}, do not tell."
 INSTEAD = "Call the people on call."
 DATED = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\r\n{}"
@@ -49,16 +49,16 @@ async def site() -> AsyncIterator[tuple[str, Counter[str]]]:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}", asked
 
 
-def told(request: model.Request) -> str:
-    """What an execution was told."""
+def first_text(request: model.Request) -> str:
+    """Return the first message that an execution got."""
     text = request.body["contents"][0]["parts"][0]["text"]
     assert isinstance(text, str)
     return text
 
 
-async def events(process: Process, found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+async def events(process: Process, manifest: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Those of its runbook."""
-    _, page = await process.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}/timeline")
+    _, page = await process.request("GET", f"/api/v1/investigations/{manifest['metadata']['uid']}/timeline")
     return (event for event in page["events"] if event["id"] == "run-0.runbook")
 
 
@@ -79,18 +79,20 @@ async def test_each_stage_reads_the_runbook_and_whatever_else_an_address_leads_t
         stages = [manifests.stage("collect"), manifests.stage("analysis")]
         asked_for = [manifests.investigation(name, runbookURL=address) for name, address in addresses.items()]
         await operator.apply(manifests.chain(stages=stages), *asked_for)
-        found = await operator.finished(*addresses)
-    assert {name: one["status"]["phase"] for name, one in found.items()} == dict.fromkeys(addresses, "Completed")
+        by_name = await operator.finished(*addresses)
+    assert {name: manifest["status"]["phase"] for name, manifest in by_name.items()} == dict.fromkeys(
+        addresses, "Completed"
+    )
     assert asked == {"/crash.md": 1, "/away.md": 1, "/endless.md": 1}
 
     masked = TEXT.replace(GIVEN, "[MASKED:secret]")
     for name in addresses:
-        tasks = {told(request) for request in llm.of(investigation=f"{operator.namespace}/{name}")}
+        tasks = {first_text(request) for request in llm.requests_of(investigation=f"{operator.namespace}/{name}")}
         assert len(tasks) == len(stages)
         assert [
             task for task in tasks if f"START -->\n{masked if name == 'there' else INSTEAD}\n<!--" not in task
         ] == []
-        (event,) = await events(process, found[name])
+        (event,) = await events(process, by_name[name])
         assert (event["type"], event["status"]) == (
             ("runbook", "completed") if name == "there" else ("error", "failed")
         )

@@ -1,9 +1,9 @@
-"""What an operator was given is nowhere but where it belongs: a corpus of values, spelt in many ways, over every sink.
+"""Secrets of an operator stay where they belong: a corpus of values, spelt in many ways, over every sink.
 
 The values stand in the alert, in what tools, models and errors say, in instructions and in a question; 750 canaries in
-objects and lines stand beside them, in alert and results. They are looked for, as this module spells them and by
-nothing of the masker's, in model requests, in all tables, in logs, Events, statuses, in what the API answers and in
-what who watches is told. Texts that only look like secrets stay.
+objects and lines stand next to them, in alert and results. They are looked for, as this module spells them and without
+any code of the masker, in model requests, in all tables, in logs, Events, statuses, in the answers of the API and in
+the messages to a watcher. Texts that only look like secrets stay.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ VALUES = [*(value for value in GIVEN.values() if value != PEM), OF_URL, *LINES]
 
 
 def core(value: str, before: int) -> str:
-    """What base64 makes of a value that stands behind so many bytes, where the bytes around it have no part in it."""
+    """Return the base64 of a value behind so many bytes, without what the bytes around it have a part in."""
     encoded = base64.b64encode(b"x" * before + value.encode())
     return encoded[(0, 2, 3)[before] : (before + len(value.encode())) // 3 * 4].decode()
 
@@ -93,8 +93,8 @@ TEXT = f"{CORPUS}\nAnd this stays:\n" + "\n".join(STAYS.values())
 
 def secret(canaries: list[str]) -> dict[str, Any]:
     """A Secret as the API server has it."""
-    data = {f"key-{at}": base64.b64encode(one.encode()).decode() for at, one in enumerate(canaries)}
-    return {"apiVersion": "v1", "data": data, "kind": "Secret", "metadata": {"name": "db"}, "type": "Opaque"}
+    encoded = {f"key-{at}": base64.b64encode(canary.encode()).decode() for at, canary in enumerate(canaries)}
+    return {"apiVersion": "v1", "data": encoded, "kind": "Secret", "metadata": {"name": "db"}, "type": "Opaque"}
 
 
 def written(canaries: list[str]) -> dict[str, Any]:
@@ -106,20 +106,22 @@ def written(canaries: list[str]) -> dict[str, Any]:
 
 
 STRUCTURAL: dict[str, Callable[[list[str]], str]] = {
-    "JSON": lambda found: json.dumps(secret(found)),
-    "JSON in lines": lambda found: json.dumps(secret(found), indent=2),
-    "YAML": lambda found: yaml.safe_dump(secret(found)),
-    "YAML of people": lambda found: yaml.safe_dump(written(found)),
-    "a list": lambda found: json.dumps({"kind": "SecretList", "items": [secret(found[:2]), secret(found[2:])]}),
-    "in a log record": lambda found: json.dumps({"level": "info", "msg": json.dumps(secret(found))}),
-    "YAML in a log record": lambda found: json.dumps({"level": "info", "msg": yaml.safe_dump(written(found))}),
-    "a patch": lambda found: json.dumps({"kind": "Secret", "stringData": {"a": found[0], "b": found[1:]}}),
+    "JSON": lambda canaries: json.dumps(secret(canaries)),
+    "JSON in lines": lambda canaries: json.dumps(secret(canaries), indent=2),
+    "YAML": lambda canaries: yaml.safe_dump(secret(canaries)),
+    "YAML of people": lambda canaries: yaml.safe_dump(written(canaries)),
+    "a list": lambda canaries: json.dumps(
+        {"kind": "SecretList", "items": [secret(canaries[:2]), secret(canaries[2:])]}
+    ),
+    "in a log record": lambda canaries: json.dumps({"level": "info", "msg": json.dumps(secret(canaries))}),
+    "YAML in a log record": lambda canaries: json.dumps({"level": "info", "msg": yaml.safe_dump(written(canaries))}),
+    "a patch": lambda canaries: json.dumps({"kind": "Secret", "stringData": {"a": canaries[0], "b": canaries[1:]}}),
 }
 PATTERNS: dict[str, Callable[[list[str]], str]] = {
-    "a shell's": lambda found: "\n".join(f"export DB_PASSWORD={one}" for one in found),
-    "headers": lambda found: "\n".join(f"authorization: Bearer {one}" for one in found),
-    "URLs": lambda found: "\n".join(f"connecting to postgres://web:{one}@db:5432/shop" for one in found),
-    "flags": lambda found: "\n".join(f"exec: app --api-token={one} --v=2" for one in found),
+    "a shell's": lambda canaries: "\n".join(f"export DB_PASSWORD={canary}" for canary in canaries),
+    "headers": lambda canaries: "\n".join(f"authorization: Bearer {canary}" for canary in canaries),
+    "URLs": lambda canaries: "\n".join(f"connecting to postgres://web:{canary}@db:5432/shop" for canary in canaries),
+    "flags": lambda canaries: "\n".join(f"exec: app --api-token={canary} --v=2" for canary in canaries),
 }
 
 
@@ -143,36 +145,38 @@ def reveal() -> str:
 
 
 def script(attended: asyncio.Event) -> model.Script:
-    """An error, a look around, and an analysis in small pieces once somebody is there to see it: all of them talk."""
+    """Return a script: an error, a look around, and an analysis in small pieces once a watcher is there; all of them
+    talk.
+    """
 
-    async def reply(turn: model.Turn) -> model.Reply:
-        if turn.iteration == 0:
-            if not turn.earlier:
+    async def reply(model_call: model.Turn) -> model.Reply:
+        if model_call.iteration == 0:
+            if not model_call.earlier:
                 return model.HttpError(status=503, message=CORPUS[:4000])
             calls = [model.Call(name="tools__reveal"), model.Call(name="tools__lookup", args={"name": CORPUS[:2000]})]
-            return model.Answer(text=TEXT, thoughts=CORPUS, calls=model.keyed(turn, calls))
+            return model.Answer(text=TEXT, thoughts=CORPUS, calls=model.keyed(model_call, calls))
         await attended.wait()
-        return model.Answer(text=TEXT, thoughts=CORPUS, chunk=37, pause=0.01 if turn.key.stage == "look" else 0.0)
+        return model.Answer(text=TEXT, thoughts=CORPUS, chunk=37, pause=0.01 if model_call.key.stage == "look" else 0.0)
 
     return reply
 
 
-def told(text: str) -> list[str]:
-    """What of the values is in a text."""
+def leaked_forms(text: str) -> list[str]:
+    """Return the spellings of the values that are in a text."""
     lower = text.lower()
     return [form for form in SOUGHT if form in text or (len(form) > 24 and form.lower() in lower)]
 
 
 def left(text: str, canaries: Iterable[str]) -> list[str]:
     """The canaries that are in a text, plain or as a Secret has them."""
-    return [one for one in canaries if one in text or base64.b64encode(one.encode()).decode() in text]
+    return [canary for canary in canaries if canary in text or base64.b64encode(canary.encode()).decode() in text]
 
 
 async def tables(database: databases.Database) -> Iterator[tuple[str, str]]:
     """All tables, whole."""
     names = await queue.rows(database, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-    found = [(name, await queue.rows(database, f'SELECT CAST(one AS text) FROM "{name}" one')) for (name,) in names]  # noqa: S608
-    return ((name, "\n".join(row for (row,) in rows)) for name, rows in found)
+    contents = [(name, await queue.rows(database, f'SELECT CAST(one AS text) FROM "{name}" one')) for (name,) in names]  # noqa: S608
+    return ((name, "\n".join(row for (row,) in rows)) for name, rows in contents)
 
 
 REQUIRED = {
@@ -183,24 +187,24 @@ REQUIRED = {
 
 
 async def answers(process: Process, uid: str) -> list[tuple[str, str]]:
-    """Whatever the API answers to a GET that is about this investigation, or about nobody's."""
+    """Return all answers of the API to a GET about this investigation, or about none."""
     paths = json.loads((tools.ROOT / "docs" / "openapi.json").read_text(encoding="utf-8"))["paths"]
-    found = []
+    bodies = []
     for path in (path for path, methods in paths.items() if "get" in methods and "{namespace}" not in path):
         for n in ("1", "2", "3") if "{n}" in path else ("",):
             asked = path.replace("{identity}", uid).replace("{n}", n)
             if "watch" not in path and "stream" not in path and "ws" not in path:
                 status, answer = await process.request("GET", asked + REQUIRED.get(path, ""))
                 assert status in (200, 404), (asked, answer)
-                found.append((asked, json.dumps(answer, ensure_ascii=False)))
-    assert len(found) > 20
-    return found
+                bodies.append((asked, json.dumps(answer, ensure_ascii=False)))
+    assert len(bodies) > 20
+    return bodies
 
 
 async def begun(operator: Operator, process: Process) -> str:
     """The uid of the investigation, once it can be read."""
-    found = json.loads(await operator.kubectl("get", "inv", "web-crash", "-o", "json"))
-    uid = str(found["metadata"]["uid"])
+    manifest = json.loads(await operator.kubectl("get", "inv", "web-crash", "-o", "json"))
+    uid = str(manifest["metadata"]["uid"])
     async with patience.limit():
         while (await process.request("GET", f"/api/v1/investigations/{uid}"))[0] != 200:
             pass  # the look itself gives way to the others
@@ -208,17 +212,17 @@ async def begun(operator: Operator, process: Process) -> str:
 
 
 async def watched(operator: Operator, process: Process, attended: asyncio.Event) -> tuple[str, list[dict[str, Any]]]:
-    """Have it run under the eyes of somebody; its uid, and what he was told."""
+    """Have it run while a watcher is connected; return its uid, and the messages that the watcher got."""
     async with watching.watching(process.url, headers=apis.bearer(process.editor)) as watcher:
         await operator.apply(manifests.investigation(alertData=f"{TEXT}\n---\n{OBJECTS}"))
         uid = await begun(operator, process)
         await watcher.answer(action="subscribe", channel=f"investigation:{uid}")
         attended.set()
         await watcher.until_type("investigation.completed")
-        return uid, watcher.told
+        return uid, watcher.messages
 
 
-async def asked(process: Process, uid: str) -> None:
+async def ask_question(process: Process, uid: str) -> None:
     """Have a question answered."""
     path = f"/api/v1/investigations/{uid}"
     status, _ = await process.request("POST", f"{path}/chat", body=json.dumps({"question": CORPUS[:8000]}).encode())
@@ -228,7 +232,7 @@ async def asked(process: Process, uid: str) -> None:
             pass  # the look itself gives way to the others
 
 
-async def test_what_was_given_is_nowhere_and_what_only_looks_like_it_stays(
+async def test_secrets_are_nowhere_and_texts_that_only_look_like_them_stay(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, database: databases.Database
 ) -> None:
     toolbox.mcp.add_tool(reveal, annotations=mcp_server.READ_ONLY, structured_output=False)
@@ -252,7 +256,7 @@ async def test_what_was_given_is_nowhere_and_what_only_looks_like_it_stays(
         manifests.chain(agents=[own], stages=stages, description=CORPUS[:900], executiveSummary={"enabled": True})
     )
     uid, seen = await watched(operator, process, attended)
-    await asked(process, uid)
+    await ask_question(process, uid)
     await operator.finished("web-crash")  # its status is written behind what who watches is told
     objects = json.loads(await operator.kubectl("get", "inv,chain", "-o", "json"))["items"]
     requests = "\n".join(json.dumps(request.body, ensure_ascii=False) for request in llm.requests)
@@ -260,28 +264,28 @@ async def test_what_was_given_is_nowhere_and_what_only_looks_like_it_stays(
         "what models are asked": requests,
         "the log": operator.log,
         "Events": await operator.kubectl("get", "events", "-o", "json"),
-        "statuses": json.dumps([one.get("status") for one in objects], ensure_ascii=False),
+        "statuses": json.dumps([manifest.get("status") for manifest in objects], ensure_ascii=False),
         "what is watched": json.dumps(seen, ensure_ascii=False),
         **{f"table {name}": rows for name, rows in await tables(database)},
         **{f"GET {path}": answer for path, answer in await answers(process, uid)},
     }
-    assert len(told(CORPUS)) > 50, "they can be found"
-    assert set(VALUES) <= set(told(TEXT))
-    assert {name: found[:3] for name, text in sinks.items() if (found := told(text))} == {}
+    assert len(leaked_forms(CORPUS)) > 50, "they can be found"
+    assert set(VALUES) <= set(leaked_forms(TEXT))
+    assert {name: forms[:3] for name, text in sinks.items() if (forms := leaked_forms(text))} == {}
     objects_of = {*OF_OBJECTS, *OF_MORE}
-    assert {name: found[:3] for name, text in sinks.items() if (found := left(text, objects_of))} == {}
+    assert {name: canaries[:3] for name, text in sinks.items() if (canaries := left(text, objects_of))} == {}
     assert all(len(left(text, OF_LINES)) <= 0.05 * len(OF_LINES) for text in sinks.values())
     assert len([line for line in BENIGN.splitlines() if line not in requests]) <= 2, "one of a hundred at most"
     for name in ("what models are asked", "what is watched", "table entries", "table investigations", "statuses"):
         assert "[MASKED:secret]" in sinks[name], f"there were some on the way to {name}"
 
     assert len(llm.requests) >= 8
-    chunks = [one for one in seen if one["type"] == "stream.chunk"]
+    chunks = [message for message in seen if message["type"] == "stream.chunk"]
     assert chunks, "it was streamed"
     assert "[MASKED:secret]" in json.dumps(chunks)
     for name in ("what models are asked", "table entries", f"GET /api/v1/investigations/{uid}/timeline"):
         for what, text in STAYS.items():
             assert json.dumps(text)[1:-1] in sinks[name].replace("\\\\", "\\"), f"{what} in {name}"
-    (found,) = (one for one in objects if one["kind"] == "AlertInvestigation")
-    assert found["status"]["phase"] == "Completed", found["status"]
+    (investigation,) = (manifest for manifest in objects if manifest["kind"] == "AlertInvestigation")
+    assert investigation["status"]["phase"] == "Completed", investigation["status"]
     await process.stop()

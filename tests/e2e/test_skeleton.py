@@ -1,4 +1,4 @@
-"""What one alert may do, and what may be done to it: repeats, cancel, delete, limits, large data, broken chains."""
+"""Actions of and on one alert: repeats, cancel, delete, limits, large data, broken chains."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOK = model.Answer(calls=(model.Call(name="tools__lookup"),))
 
 async def objects(operator: Operator) -> dict[str, Any]:
     items = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
-    return {item["metadata"]["name"]: item for item in items}
+    return {manifest["metadata"]["name"]: manifest for manifest in items}
 
 
 async def closed(llm: model.Server) -> float:
@@ -41,13 +41,13 @@ async def test_one_notification_ten_times_at_once_is_one_run_and_none_after_its_
     process = await operator.start()
     await operator.apply(manifests.chain())
     body = manifests.notification(annotations={"token": "Authorization: Bearer abcdefghijklmnop0123456789"})
-    told = await asyncio.gather(*(process.notify(body) for _ in range(10)))
-    outcomes = sorted(alert["outcome"] for receipt in told for alert in receipt["alerts"])
+    receipts = await asyncio.gather(*(process.notify(body) for _ in range(10)))
+    outcomes = sorted(alert["outcome"] for receipt in receipts for alert in receipt["alerts"])
     assert outcomes == ["created"] + ["repeated"] * 9
-    ((name, found),) = (await operator.finished()).items()
+    ((name, manifest),) = (await operator.finished()).items()
     assert len(llm.requests) == 2
     assert name.startswith("kubepodcrashlooping-6eb8c03418906421-")
-    assert "abcdefghijklmnop" not in json.dumps(found)
+    assert "abcdefghijklmnop" not in json.dumps(manifest)
     assert "abcdefghijklmnop" not in json.dumps(llm.requests[0].body)
 
     await operator.kubectl("delete", "inv", name)
@@ -67,9 +67,9 @@ async def test_repeats_and_the_resolve_are_shown_on_the_object(operator: Operato
     assert (status, receipt["alerts"][0]["outcome"]) == (200, "resolved")
     async with patience.limit():
         while True:
-            (found,) = (await objects(operator)).values()
-            shown = found.get("status", {})
-            if (shown.get("duplicates"), shown.get("alertStatus")) == (1, "resolved"):
+            (manifest,) = (await objects(operator)).values()
+            reported = manifest.get("status", {})
+            if (reported.get("duplicates"), reported.get("alertStatus")) == (1, "resolved"):
                 break
 
 
@@ -77,11 +77,11 @@ async def test_repeats_and_the_resolve_are_shown_on_the_object(operator: Operato
 async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     operator: Operator, llm: model.Server, how: str
 ) -> None:
-    llm.script = lambda _turn: model.Hang()
+    llm.script = lambda _call: model.Hang()
     process = await operator.start(env={"TARSY_LOG_FORMAT": "json"})
     await operator.apply(manifests.chain(), manifests.investigation())
     await llm.wait_for(lambda requests: len(requests) >= 1)
-    (found,) = (await objects(operator)).values()
+    (manifest,) = (await objects(operator)).values()
     if how == "cancel":
         await operator.kubectl("patch", "inv", "web-crash", "--type=merge", "--patch", '{"spec":{"cancel":true}}')
     else:
@@ -89,47 +89,49 @@ async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     assert await closed(llm) < 20, "of 120"
     await process.logged('"ending": "Cancelled"')
     logged = [json.loads(line) for line in process.log.splitlines() if line.startswith("{")]
-    told = [line for line in logged if line.get("uid") == found["metadata"]["uid"]]
-    assert {line["investigation"] for line in told} == {f"{operator.namespace}/web-crash"}
-    assert [line["action"] for line in told] == ["run_started", "stage_started", "execution_started", "run_ended"]
-    _, read = await process.request("GET", f"/api/v1/investigations/{found['metadata']['uid']}")
+    log_lines = [line for line in logged if line.get("uid") == manifest["metadata"]["uid"]]
+    assert {line["investigation"] for line in log_lines} == {f"{operator.namespace}/web-crash"}
+    assert [line["action"] for line in log_lines] == ["run_started", "stage_started", "execution_started", "run_ended"]
+    _, read = await process.request("GET", f"/api/v1/investigations/{manifest['metadata']['uid']}")
     assert (read["ending"], read["cancel"]) == (
         "Cancelled",
         "user" if how == "cancel" else "deleted",
     )
     if how == "cancel":
-        ((_, shown),) = (await operator.finished()).items()
-        conditions = {one["type"]: one["status"] for one in shown["status"]["conditions"]}
+        ((_, ended),) = (await operator.finished()).items()
+        conditions = {condition["type"]: condition["status"] for condition in ended["status"]["conditions"]}
         assert conditions == {"Accepted": "True", "Finished": "True", "Cancelled": "True"}
-        assert shown["status"]["observedGeneration"] == shown["metadata"]["generation"] == 2
+        assert ended["status"]["observedGeneration"] == ended["metadata"]["generation"] == 2
     assert len(llm.requests) == 1
 
 
 async def test_an_object_made_again_under_its_name_never_shows_the_old_ones_status(
     operator: Operator, llm: model.Server
 ) -> None:
-    llm.script = lambda turn: model.Hang() if "first" in str(turn.messages) else model.Answer(text="second's")
+    llm.script = lambda model_call: (
+        model.Hang() if "first" in str(model_call.messages) else model.Answer(text="second's")
+    )
     await operator.start()
     await operator.apply(manifests.chain(), manifests.investigation(alertData="first"))
     await llm.wait_for(lambda requests: len(requests) >= 1)
     await operator.kubectl("delete", "inv", "web-crash")
     await operator.apply(manifests.investigation(alertData="second"))
-    ((_, found),) = (await operator.finished()).items()
-    assert (found["status"]["phase"], found["status"]["finalAnalysis"]) == ("Completed", "second's")
+    ((_, manifest),) = (await operator.finished()).items()
+    assert (manifest["status"]["phase"], manifest["status"]["finalAnalysis"]) == ("Completed", "second's")
 
 
 async def test_a_model_that_never_stops_is_asked_once_more_without_tools(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
-    def never_done(turn: model.Turn) -> model.Answer:
-        calls = [model.Call(name="tools__lookup", args={"name": "web-0"})] if turn.tools else []
-        return model.Answer(text="Hm." if calls else "I give up.", calls=model.keyed(turn, calls))
+    def never_done(model_call: model.Turn) -> model.Answer:
+        calls = [model.Call(name="tools__lookup", args={"name": "web-0"})] if model_call.tools else []
+        return model.Answer(text="Hm." if calls else "I give up.", calls=model.keyed(model_call, calls))
 
     llm.script = never_done
     await operator.start()
     await operator.apply(manifests.chain(maxIterations=3), manifests.investigation())
-    ((_, found),) = (await operator.finished()).items()
-    assert found["status"]["finalAnalysis"] == "I give up."
+    ((_, manifest),) = (await operator.finished()).items()
+    assert manifest["status"]["finalAnalysis"] == "I give up."
     assert ["tools" in request.body for request in llm.requests] == [True, True, True, False]
     assert len(toolbox.calls) == 3
 
@@ -137,9 +139,9 @@ async def test_a_model_that_never_stops_is_asked_once_more_without_tools(
 async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: Operator, llm: model.Server) -> None:
     edited = asyncio.Event()
 
-    async def script(turn: model.Turn) -> model.Answer:
+    async def script(model_call: model.Turn) -> model.Answer:
         await edited.wait()
-        return model.Answer(text=f"analysis of {turn.key.stage}")
+        return model.Answer(text=f"analysis of {model_call.key.stage}")
 
     llm.script = script
     await operator.start()
@@ -147,9 +149,9 @@ async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: 
     await llm.wait_for(lambda requests: len(requests) >= 1)
     await operator.apply(manifests.chain(stages=[manifests.stage("other")]))
     edited.set()
-    ((_, found),) = (await operator.finished()).items()
-    assert [stage["name"] for stage in found["status"]["stages"]] == ["analysis"]
-    assert found["status"]["chain"]["generation"] == 1
+    ((_, manifest),) = (await operator.finished()).items()
+    assert [stage["name"] for stage in manifest["status"]["stages"]] == ["analysis"]
+    assert manifest["status"]["chain"]["generation"] == 1
 
 
 async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_have_run(
@@ -160,18 +162,18 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     broken = manifests.chain("broken", name="broken", stages=[manifests.stage("look", agent="Nobody")])
     await operator.apply(manifests.chain(), manifests.chain("kubernetes", "other", name="rival"), broken)
     items = json.loads(await operator.kubectl("get", "chains", "-o", "json"))["items"]
-    claimants = [item["metadata"] for item in items if item["metadata"]["name"] != "broken"]
-    older, younger = sorted(claimants, key=lambda one: (one["creationTimestamp"], one["name"]))
+    claimants = [manifest["metadata"] for manifest in items if manifest["metadata"]["name"] != "broken"]
+    older, younger = sorted(claimants, key=lambda metadata: (metadata["creationTimestamp"], metadata["name"]))
     wanted = {older["name"]: ("True", "Ready"), younger["name"]: ("False", "AlertTypeConflict")}
     wanted["broken"] = ("False", "ReferenceNotFound")
     async with patience.limit():
         while True:
             items = json.loads(await operator.kubectl("get", "chains", "-o", "json"))["items"]
             ready = {
-                item["metadata"]["name"]: (one["status"], one["reason"])
-                for item in items
-                for one in item.get("status", {}).get("conditions", [])
-                if one["type"] == "Ready"
+                manifest["metadata"]["name"]: (condition["status"], condition["reason"])
+                for manifest in items
+                for condition in manifest.get("status", {}).get("conditions", [])
+                if condition["type"] == "Ready"
             }
             if ready == wanted:
                 break
@@ -181,9 +183,9 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     )
     assert message in await operator.kubectl("describe", "chain", "broken")
     await operator.apply(manifests.investigation(alertType="broken"))
-    ((_, found),) = (await operator.finished()).items()
-    assert found["status"]["phase"] == "Failed"
-    assert message in found["status"]["message"]
+    ((_, manifest),) = (await operator.finished()).items()
+    assert manifest["status"]["phase"] == "Failed"
+    assert message in manifest["status"]["message"]
     assert (await operator.event("web-crash", "Failed"))["type"] == "Warning"
     assert llm.requests == []
 
@@ -191,13 +193,13 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
 async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the_last_one_reads_of_both(
     operator: Operator, llm: model.Server
 ) -> None:
-    def script(turn: model.Turn) -> model.Reply:
-        match turn.key.stage:
+    def script(model_call: model.Turn) -> model.Reply:
+        match model_call.key.stage:
             case "slow":
                 return model.Hang()
             case "refused":
                 return model.HttpError(status=400, message="the request is too long")
-            case _ if turn.iteration == 0:
+            case _ if model_call.iteration == 0:
                 return LOOK
             case _:
                 return model.Answer(text="root cause")
@@ -208,8 +210,8 @@ async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the
     slow = manifests.stage("slow", timeoutSeconds=10)  # within which its model is asked
     stages = [slow, manifests.stage("refused"), manifests.stage("conclusion")]
     await operator.apply(manifests.chain(stages=stages), manifests.investigation())
-    ((_, found),) = (await operator.finished()).items()
-    status = found["status"]
+    ((_, manifest),) = (await operator.finished()).items()
+    status = manifest["status"]
     assert [stage["phase"] for stage in status["stages"]] == ["TimedOut", "Failed", "Completed"]
     assert status["stages"][0]["message"] == "Stage slow timed out after 10 s"
     assert status["stages"][0]["duration"]
@@ -218,22 +220,22 @@ async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the
     account, _, analysis = status["finalAnalysis"].rpartition("\n\n")
     assert account.startswith("Chain Execution Summary:\n- Total stages: 3\n- Successful: 1\n- Failed: 2\n")
     assert analysis == "root cause"
-    assert status["transcript"] == f"/api/v1/investigations/{found['metadata']['uid']}"
+    assert status["transcript"] == f"/api/v1/investigations/{manifest['metadata']['uid']}"
     hung, _, last, _ = llm.requests
     assert hung.end == "client closed"
-    told = last.body["contents"][0]["parts"][0]["text"]
-    assert "Stage slow timed out after 10 s" in told
-    assert "the request is too long" in told
+    prompt = last.body["contents"][0]["parts"][0]["text"]
+    assert "Stage slow timed out after 10 s" in prompt
+    assert "the request is too long" in prompt
 
 
 async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where_it_says(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
-    def script(turn: model.Turn) -> model.Reply:
-        if turn.iteration:
+    def script(model_call: model.Turn) -> model.Reply:
+        if model_call.iteration:
             return model.HttpError(status=400, message="no more")
         calls = [model.Call(name=f"tools__{name}", args={"name": "web-0"}) for name in ("lookup", "restart")]
-        return model.Answer(calls=model.keyed(turn, calls))
+        return model.Answer(calls=model.keyed(model_call, calls))
 
     llm.script = script
     await operator.start()
@@ -241,8 +243,8 @@ async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where
     looks = manifests.stage("look", agent="Own", tools={"allow": ["tools.*"], "deny": ["*.restart"]})
     stages = [looks, manifests.stage("act")]
     await operator.apply(manifests.chain(agents=agents, stages=stages, failurePolicy="Stop"), manifests.investigation())
-    ((_, found),) = (await operator.finished()).items()
-    status = found["status"]
+    ((_, manifest),) = (await operator.finished()).items()
+    status = manifest["status"]
     assert (status["phase"], status["progress"]) == ("Failed", "1/2")
     assert [stage["phase"] for stage in status["stages"]] == ["Failed", "Skipped"]
     assert "skipped by failurePolicy Stop: stage 'look' failed" in status["stages"][1]["message"]
@@ -276,10 +278,10 @@ async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Opera
     large = "größer 🚨 " * 40_000
     status, taken = await post({"alert_type": "kubernetes", "data": large, "severity": "critical"})
     assert (status, taken["status"], taken["message"]) == (202, "queued", "Alert queued for processing")
-    ((_, found),) = (await operator.finished()).items()
-    assert found["metadata"]["uid"] == taken["alert_id"]
-    assert (taken["namespace"], taken["name"]) == (operator.namespace, found["metadata"]["name"])
-    assert "alertDataRef" in found["spec"]
+    ((_, manifest),) = (await operator.finished()).items()
+    assert manifest["metadata"]["uid"] == taken["alert_id"]
+    assert (taken["namespace"], taken["name"]) == (operator.namespace, manifest["metadata"]["name"])
+    assert "alertDataRef" in manifest["spec"]
     assert large.strip() in llm.requests[0].body["contents"][0]["parts"][0]["text"]
 
     status, taken = await post({"alert_type": "nothing", "data": "x"})
@@ -301,8 +303,8 @@ async def test_an_idempotency_key_is_for_one_alert(operator: Operator, llm: mode
     process = await operator.start()
     await operator.apply(manifests.chain("kubernetes", "other"))
 
-    async def post(data: str, alert_type: str = "kubernetes") -> tuple[int, Any]:
-        body = json.dumps({"alert_type": alert_type, "data": data}).encode()
+    async def post(alert_data: str, alert_type: str = "kubernetes") -> tuple[int, Any]:
+        body = json.dumps({"alert_type": alert_type, "data": alert_data}).encode()
         return await process.request("POST", ALERTS, body=body, headers={"Idempotency-Key": "deploy-17"})
 
     first, again = await post("web-0 restarts"), await post("web-0 restarts")
@@ -316,7 +318,7 @@ async def test_an_idempotency_key_is_for_one_alert(operator: Operator, llm: mode
     assert len(await operator.finished()) == 1
 
 
-async def test_without_an_api_server_alerts_are_to_be_sent_again(
+async def test_alerts_without_an_api_server_are_to_be_sent_again(
     operator: Operator, llm: model.Server, unreachable: str
 ) -> None:
     process = await operator.start(role="api", env={"KUBECONFIG": unreachable})
@@ -342,11 +344,11 @@ async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.
     assert (await process.request("POST", WEBHOOK, body=later))[0] == 200
 
 
-async def test_only_news_takes_places_in_the_queue_and_of_two_episodes_of_an_alert_the_second_repeats(
+async def test_new_episodes_alone_take_places_in_the_queue_and_a_second_one_of_an_alert_repeats(
     operator: Operator,
 ) -> None:
     process = await operator.start(role="api", queue={"max_queued": 2})
-    await operator.apply(manifests.chain("taken"))  # and nobody takes the default type
+    await operator.apply(manifests.chain("taken"))  # and no chain takes the default type
 
     def alert(number: int, *, start: int = 18, alert_type: str = "taken") -> dict[str, Any]:
         return {
@@ -365,7 +367,7 @@ async def test_only_news_takes_places_in_the_queue_and_of_two_episodes_of_an_ale
     body = json.dumps({"version": "4", "receiver": "hook", "alerts": [*alerts, {"labels": {}}]}).encode()
     status, receipt = await process.request("POST", WEBHOOK, body=body)
     assert status == 200, receipt
-    assert [one["outcome"] for one in receipt["alerts"]] == [
+    assert [alert_outcome["outcome"] for alert_outcome in receipt["alerts"]] == [
         "created",
         *["ignored"] * 5,
         "repeated",

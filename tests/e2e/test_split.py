@@ -20,20 +20,20 @@ CHAIN = manifests.chain("KubePodCrashLooping")
 async def condition(operator: Operator, kind: str, status: str) -> dict[str, Any]:
     """The condition of the chain `kubernetes`, once it has that status."""
     await operator.kubectl("wait", "chain/kubernetes", f"--for=condition={kind}={status}", "--timeout=60s")
-    found = json.loads(await operator.kubectl("get", "chain", "kubernetes", "-o", "json"))
-    (told,) = [one for one in found["status"]["conditions"] if one["type"] == kind]
-    return dict(told)
+    chain = json.loads(await operator.kubectl("get", "chain", "kubernetes", "-o", "json"))
+    (matching,) = [candidate for candidate in chain["status"]["conditions"] if candidate["type"] == kind]
+    return dict(matching)
 
 
 async def test_alerts_wait_for_a_worker_and_are_refused_only_while_no_worker_can_ask_the_model(
     operator: Operator, llm: model.Server
 ) -> None:
-    llm.script = lambda _turn: model.Answer(text="root cause")
+    llm.script = lambda _call: model.Answer(text="root cause")
     api = await operator.start(role="api", env=KEYLESS)
     await operator.start(role="controller", env=KEYLESS)
     await operator.apply(CHAIN)
-    told = await condition(operator, "ProvidersUsable", "Unknown")
-    assert told["reason"] == "NoWorker"
+    usable = await condition(operator, "ProvidersUsable", "Unknown")
+    assert usable["reason"] == "NoWorker"
     await condition(operator, "Ready", "True")
     alert = json.dumps({"alert_type": "KubePodCrashLooping", "data": "web-0 restarts"}).encode()
     status, posted = await api.request("POST", "/api/v1/alerts", body=alert)
@@ -45,8 +45,8 @@ async def test_alerts_wait_for_a_worker_and_are_refused_only_while_no_worker_can
 
     keyless = await operator.start(role="worker", env=KEYLESS)
     why = "environment variable MODEL_KEY is not set"
-    told = await condition(operator, "ProvidersUsable", "False")
-    assert (told["reason"], told["message"]) == (
+    usable = await condition(operator, "ProvidersUsable", "False")
+    assert (usable["reason"], usable["message"]) == (
         "ProviderUnusable", f"LLM provider 'scripted' cannot be used: {why}"
     )  # fmt: skip
     assert (await condition(operator, "Ready", "False"))["reason"] == "ProviderUnusable"
@@ -57,15 +57,15 @@ async def test_alerts_wait_for_a_worker_and_are_refused_only_while_no_worker_can
     assert phases.split() == ["Queued"] * 3, "what was accepted waits for a worker with the key"
 
     await operator.start(role="worker")
-    found = await operator.finished()
-    assert [one["status"]["phase"] for one in found.values()] == ["Completed"] * 3
+    by_name = await operator.finished()
+    assert [manifest["status"]["phase"] for manifest in by_name.values()] == ["Completed"] * 3
     await condition(operator, "Ready", "True")
     assert "(in 1 of 2 workers)" in (await condition(operator, "ProvidersUsable", "False"))["message"]
     await keyless.stop()
     await condition(operator, "ProvidersUsable", "True")
 
 
-async def test_what_no_worker_can_run_for_ten_minutes_fails_and_says_what_to_do(operator: Operator) -> None:
+async def test_investigation_that_no_worker_can_run_for_ten_minutes_fails_with_advice(operator: Operator) -> None:
     await operator.apply(CHAIN)
     await operator.start(role="controller", env=KEYLESS)
     await operator.apply(manifests.investigation("waits", alertType="KubePodCrashLooping"))
@@ -79,7 +79,7 @@ async def test_what_no_worker_can_run_for_ten_minutes_fails_and_says_what_to_do(
         pass  # the statement itself gives way to the others
     await connection.close()
     status = (await operator.finished("waits"))["waits"]["status"]
-    (failed,) = [one for one in status["conditions"] if one["type"] == "Failed"]
+    (failed,) = [candidate for candidate in status["conditions"] if candidate["type"] == "Failed"]
     assert (status["phase"], failed["reason"]) == ("Failed", "ProviderUnusable")
     assert "LLM provider 'scripted' cannot be used: environment variable MODEL_KEY is not set" in failed["message"]
     assert "Give the workers what is missing" in failed["message"]

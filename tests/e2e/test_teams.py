@@ -27,7 +27,7 @@ async def send(process: Process, namespace: str | None, *, token: str | None) ->
 async def test_each_team_has_its_alerts_investigated_in_its_namespace_by_its_chain_or_the_operators(
     operator: Operator, plane: Administrator, llm: model.Server, tmp_path: Path
 ) -> None:
-    llm.script = lambda _turn: model.Answer(text="root cause")
+    llm.script = lambda _call: model.Answer(text="root cause")
     own, teams = operator.namespace, [f"{operator.namespace}-{name}" for name in ("a", "b")]
     a, b = teams
     await operator.accounts.kubeconfig()
@@ -59,9 +59,9 @@ async def test_each_team_has_its_alerts_investigated_in_its_namespace_by_its_cha
         )
     chains = {}
     for team in teams:
-        (item,) = json.loads(plane.kubectl("get", "inv", "-o", "json", namespace=team))["items"]
-        chains[team] = (item["status"]["chain"]["namespace"], item["status"]["chain"]["name"])
-        assert item["status"]["finalAnalysis"] == "root cause"
+        (manifest,) = json.loads(plane.kubectl("get", "inv", "-o", "json", namespace=team))["items"]
+        chains[team] = (manifest["status"]["chain"]["namespace"], manifest["status"]["chain"]["name"])
+        assert manifest["status"]["finalAnalysis"] == "root cause"
     assert chains == {a: (a, "of-team-a"), b: (own, "kubernetes")}
     assert await operator.kubectl("get", "inv", "-o", "name") == ""
 

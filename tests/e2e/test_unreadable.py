@@ -40,7 +40,7 @@ async def test_an_entry_of_an_unknown_kind_parks_its_run_for_a_version_that_know
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, tmp_path: Path
 ) -> None:
     names = ["to-go-on", "to-cancel"]
-    llm.script = lambda _turn: model.Hang()
+    llm.script = lambda _call: model.Hang()
     first = await operator.start()
     await operator.apply(manifests.chain(), *(manifests.investigation(name) for name in names))
     await llm.wait_for(lambda requests: len(requests) >= 2)
@@ -57,16 +57,16 @@ async def test_an_entry_of_an_unknown_kind_parks_its_run_for_a_version_that_know
     second = await operator.start()
     for name in names:
         await operator.kubectl("wait", f"inv/{name}", "--for=jsonpath={.status.phase}=Suspended", "--timeout=240s")
-    found = json.loads(await operator.kubectl("get", "inv", "to-go-on", "-o", "json"))
-    assert "entry 3 (kind 'Greeting', version 7)" in found["status"]["message"]
-    (waiting,) = [one for one in found["status"]["conditions"] if one["type"] == "Reconciling"]
+    manifest = json.loads(await operator.kubectl("get", "inv", "to-go-on", "-o", "json"))
+    assert "entry 3 (kind 'Greeting', version 7)" in manifest["status"]["message"]
+    (waiting,) = [condition for condition in manifest["status"]["conditions"] if condition["type"] == "Reconciling"]
     assert waiting["reason"] == "Suspended"
-    assert waiting["message"].endswith(f"; {found['status']['message']}")
-    path = f"/api/v1/investigations/{found['metadata']['uid']}"
+    assert waiting["message"].endswith(f"; {manifest['status']['message']}")
+    path = f"/api/v1/investigations/{manifest['metadata']['uid']}"
     status, read = await second.request("GET", path)
     assert (status, read["phase"]) == (200, "Suspended")
-    assert [(one["seq"], one["kind"], one["version"]) for one in read["unreadable"]] == [(3, "Greeting", 7)]
-    assert read["waits_for"] == found["status"]["message"]
+    assert [(entry["seq"], entry["kind"], entry["version"]) for entry in read["unreadable"]] == [(3, "Greeting", 7)]
+    assert read["waits_for"] == manifest["status"]["message"]
     status, page = await second.request("GET", f"{path}/timeline")
     assert (status, [event["type"] for event in page["events"]]) == (200, ["error"])
 

@@ -23,7 +23,9 @@ _ARCHIVE = pytest.StashKey[Path]()
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the node's programs and the images before the first test: that may take longer than a test's timeout."""
-    fixtures = {name for item in session.items if isinstance(item, pytest.Function) for name in item.fixturenames}
+    fixtures = {
+        name for test_item in session.items if isinstance(test_item, pytest.Function) for name in test_item.fixturenames
+    }
     is_needed = bool(fixtures & {"node", "cluster_with_images"}) and not _IS_KIND
     if session.config.option.collectonly or not is_needed or requirements.missing(images=True):
         return
@@ -59,9 +61,9 @@ def images(node: machine.Machine, request: pytest.FixtureRequest) -> Mapping[str
     """The product's image and those around it, built and known to the node, by their names."""
     archive = request.config.stash[_ARCHIVE]
     node.import_image(archive)
-    found = archives.read(archive)
+    image_archive = archives.read(archive)
     archive.unlink()  # now rather than at the end, which a run that is killed does not reach
-    return found
+    return image_archive
 
 
 @pytest.fixture(scope="session")

@@ -60,8 +60,13 @@ class Failure:
 
 def pod(*arguments: str, spec: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
     """The spec of a pod with one container, and more of its `spec`."""
-    whole = {"name": "app", "image": "localhost/peer:1", "imagePullPolicy": "IfNotPresent", "args": list(arguments)}
-    return {"terminationGracePeriodSeconds": 0, "containers": [whole | container], **(spec or {})}
+    base_container = {
+        "name": "app",
+        "image": "localhost/peer:1",
+        "imagePullPolicy": "IfNotPresent",
+        "args": list(arguments),
+    }
+    return {"terminationGracePeriodSeconds": 0, "containers": [base_container | container], **(spec or {})}
 
 
 def connecting(host: str) -> dict[str, Any]:
@@ -241,8 +246,8 @@ def test_disk_pressure_of_a_node_reaches_the_model(installation: Installation, n
             f"{addresses.NODE} on cluster  has active Condition DiskPressure. This is caused by resource usage "
             "exceeding eviction thresholds."
         )
-        told = investigate(installation, "pressure", labels, description, "Node has as active Condition.")
-        assert "NodeHasDiskPressure" in told
+        transcript = investigate(installation, "pressure", labels, description, "Node has as active Condition.")
+        assert "NodeHasDiskPressure" in transcript
     finally:
         filling.unlink()
         node.restart("kubelet")
@@ -261,10 +266,10 @@ def check(installation: Installation, name: str, failure: Failure) -> None:
         "severity": "warning",
     }
     description, summary = ALERTS[failure.alert]
-    told = investigate(installation, name, labels, description.format(namespace=namespace, pod=POD), summary)
+    transcript = investigate(installation, name, labels, description.format(namespace=namespace, pod=POD), summary)
     record(installation, name)
-    missing = [pattern for pattern in failure.evidence if not re.search(pattern, told)]
-    assert not missing, told
+    missing = [pattern for pattern in failure.evidence if not re.search(pattern, transcript)]
+    assert not missing, transcript
 
 
 def investigate(installation: Installation, name: str, labels: dict[str, str], description: str, summary: str) -> str:

@@ -19,7 +19,7 @@ from tarsy_dev.node import addresses, machine
 pytestmark = pytest.mark.timeout(900)
 
 MANY = 50
-"""As many as one pod runs at once."""
+"""The most investigations that one pod runs at once."""
 DATABASE = "tarsy-postgres-0"
 
 
@@ -135,8 +135,8 @@ def test_tokens_are_rotated_as_the_docs_say(installation: Installation) -> None:
     """The webhook's by a restart, the providers' keys without one."""
     former = installation.object_of("secret", "tarsy-webhook")["data"]["token"]
     token, key = secrets.token_hex(24), secrets.token_hex(24)
-    for secret, data in (("tarsy-webhook", {"token": token}), ("tarsy-llm-keys", {"GOOGLE_API_KEY": key})):
-        patch = json.dumps({"stringData": data})
+    for secret, string_data in (("tarsy-webhook", {"token": token}), ("tarsy-llm-keys", {"GOOGLE_API_KEY": key})):
+        patch = json.dumps({"stringData": string_data})
         installation.kubectl("patch", "secret", secret, "--type=merge", f"--patch={patch}")
     installation.kubectl("rollout", "restart", "deployment/tarsy")
     installation.rolled_out()
@@ -227,13 +227,13 @@ def wait_for_restart(installation: Installation, before: dict[str, Any]) -> dict
 
 def processes(pod: dict[str, Any], word: str) -> list[int]:
     """The processes of a pod whose command has a word, by their numbers on this machine."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             command = (path / "cmdline").read_text().split("\0")
             if pod["metadata"]["uid"] in (path / "cgroup").read_text() and any(word in part for part in command):
-                found.append(int(path.name))
-    return found
+                pids.append(int(path.name))
+    return pids
 
 
 @contextlib.contextmanager

@@ -84,9 +84,9 @@ def test_a_container_has_the_locked_packages_no_compiler_no_cache_and_nothing_th
     assert installed.pop("tarsy") == "0.1.0"
     lock = (requirements.Requirement(line.rstrip(" \\")) for line in LOCK.splitlines() if not line.startswith(" "))
     locked = {
-        one.name: str(one.specifier)
-        for one in lock
-        if one.marker is None or one.marker.evaluate({"python_version": "3.11"})
+        requirement.name: str(requirement.specifier)
+        for requirement in lock
+        if requirement.marker is None or requirement.marker.evaluate({"python_version": "3.11"})
     }
     assert {name: f"=={version}" for name, version in installed.items()} == locked
     npm = json.loads((tools.NODE / "package-lock.json").read_text())["packages"]

@@ -59,9 +59,9 @@ def test_tests_of_the_release_pass(installation: Installation) -> None:
 
 def test_alert_of_a_real_alertmanager_is_investigated_with_evidence_of_real_pods(installation: Installation) -> None:
     installation.fire(alertname="KubePodCrashLooping", namespace="shop", pod="web-0", severity="critical")
-    found = made_by_alert(installation, "KubePodCrashLooping")
-    installation.kubectl("wait", f"inv/{found}", "--for=condition=Complete", "--timeout=180s", timeout=190)
-    status: dict[str, Any] = installation.object_of("inv", found)["status"]
+    name = made_by_alert(installation, "KubePodCrashLooping")
+    installation.kubectl("wait", f"inv/{name}", "--for=condition=Complete", "--timeout=180s", timeout=190)
+    status: dict[str, Any] = installation.object_of("inv", name)["status"]
     assert "SQLSTATE 28P01" in status["finalAnalysis"], "what the crashed container wrote"
 
 
@@ -92,21 +92,21 @@ def test_upgrade_and_rollback_in_the_middle_of_a_storm_lose_no_investigation(ins
 def test_uninstallation_leaves_what_the_docs_say(installation: Installation) -> None:
     before = {each["metadata"]["name"] for each in installation.objects("inv,chain")}
     installation.helm("uninstall", "tarsy", "--wait")
-    kept = {
+    remaining = {
         f"{each['kind']}/{each['metadata']['name']}"
         for each in installation.objects("crd,inv,chain,pvc,secrets,deployments,statefulsets,configmaps,services")
     }
-    assert {f"CustomResourceDefinition/{kind}" for kind in KINDS} <= kept
-    assert {each.partition("/")[2] for each in kept if each.startswith(("AlertInv", "AgentChain"))} == before
-    assert {"PersistentVolumeClaim/data-tarsy-postgres-0", "Secret/tarsy-postgres"} <= kept
-    assert not {each for each in kept if each.startswith(("Deployment/", "StatefulSet/", "Service/"))}
+    assert {f"CustomResourceDefinition/{kind}" for kind in KINDS} <= remaining
+    assert {each.partition("/")[2] for each in remaining if each.startswith(("AlertInv", "AgentChain"))} == before
+    assert {"PersistentVolumeClaim/data-tarsy-postgres-0", "Secret/tarsy-postgres"} <= remaining
+    assert not {each for each in remaining if each.startswith(("Deployment/", "StatefulSet/", "Service/"))}
 
 
 def made_by_alert(installation: Installation, alert_type: str) -> str:
     """The name of the object that an alert made."""
     deadline = time.monotonic() + 60
     chosen = f"--field-selector=spec.alertType={alert_type}"
-    while not (found := installation.kubectl("get", "inv", chosen, "-o", "name")):
-        said = installation.kubectl("logs", "deployment/alertmanager", namespace="alertmanager")
-        assert time.monotonic() < deadline, said
-    return found.strip().rpartition("/")[2]
+    while not (object_name := installation.kubectl("get", "inv", chosen, "-o", "name")):
+        logs = installation.kubectl("logs", "deployment/alertmanager", namespace="alertmanager")
+        assert time.monotonic() < deadline, logs
+    return object_name.strip().rpartition("/")[2]

@@ -83,9 +83,9 @@ def test_a_killed_node_leaves_nothing_on_the_machine_and_another_goes_on(node: m
 
 def processes(folder: Path) -> list[str]:
     """The commands that run with files in this folder, in whatever namespace."""
-    found = []
+    command_names = []
     for path in Path("/proc").glob("[0-9]*/mountinfo"):
         with contextlib.suppress(OSError):
             if str(folder) in path.read_text():
-                found.append((path.parent / "comm").read_text().strip())
-    return found
+                command_names.append((path.parent / "comm").read_text().strip())
+    return command_names

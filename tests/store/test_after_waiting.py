@@ -1,7 +1,7 @@
-"""What is decided after a wait for a row: by what the holder of the lock has committed, and not by what was before.
+"""Decisions after a wait for a row: they follow what the holder of the lock has committed, not what was before.
 
-Postgres reads a statement's other rows as they were when it began. Each test lets a first change take the lock and
-stop at a row that the test holds, and a second one wait for the lock: then both go on.
+Postgres reads a statement's other rows as they were when it began. Each test lets a first change take the lock and stop
+at a row that the test holds, and a second one wait for the lock: then both go on.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ async def join(database: databases.Database, *fingerprints: str) -> Sequence[gro
 
 
 async def resolve(database: databases.Database, fingerprint: str) -> UUID:
-    known = await episodes.resolve(database, namespace="tarsy", fingerprint=fingerprint, starts_at=START)
-    assert known
-    return known.id
+    investigation = await episodes.resolve(database, namespace="tarsy", fingerprint=fingerprint, starts_at=START)
+    assert investigation
+    return investigation.id
 
 
 async def statuses(database: databases.Database, identity: UUID) -> dict[str, str]:
@@ -118,13 +118,13 @@ async def test_alert_that_resolves_while_the_next_investigation_takes_it_is_reso
     await join(database, SECOND)
     await fail(database, former)
     fresh = await admit(database, fingerprint=THIRD, seen=former)
-    known = await lock_waits.in_order(
+    investigation = await lock_waits.in_order(
         database,
         groups.take_firing(database, fresh),
         resolve(database, SECOND),
         stopped_at=f"identities WHERE fingerprint = '{SECOND}'",
     )
-    assert known == fresh
+    assert investigation == fresh
     assert await statuses(database, fresh) == {FIRST: "firing", SECOND: "resolved", THIRD: "firing"}
 
 
@@ -189,11 +189,11 @@ async def test_end_of_two_last_alerts_that_resolve_at_once_is_a_change_that_is_t
         stopped_at=f"identities WHERE fingerprint = '{FIRST}'",
     )
     assert (await queue.summary(database, identity)).alert_status == "resolved"
-    told = """
+    select = """
       SELECT stale, changed >= CAST(CAST(investigations.xmin AS text) AS bigint)
       FROM work JOIN investigations ON id = investigation
     """
-    assert await queue.rows(database, told) == [(True, True)]
+    assert await queue.rows(database, select) == [(True, True)]
 
 
 async def test_alert_that_fires_keeps_its_investigation_from_a_cancel_because_all_are_resolved(
@@ -281,13 +281,13 @@ async def test_alert_that_resolves_while_it_is_taken_out_of_its_group_is_resolve
     identity = await admit(database)
     await join(database, SECOND)
     begun = await split(database, identity)
-    known = await lock_waits.in_order(
+    investigation = await lock_waits.in_order(
         database,
         splits.complete(database, begun, split_from=identity, fingerprint=SECOND),
         resolve(database, SECOND),
         stopped_at=f"identities WHERE fingerprint = '{SECOND}'",
     )
-    assert known == begun
+    assert investigation == begun
     assert await statuses(database, begun) == {SECOND: "resolved"}
     assert (await queue.summary(database, begun)).alert_status == "resolved"
     assert (await queue.summary(database, identity)).alert_status == "firing"

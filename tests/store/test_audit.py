@@ -35,13 +35,13 @@ async def add(database: databases.Database, name: str, **values: Any) -> None:
 
 async def pages(database: databases.Database, query: audit.Query, *, limit: int) -> list[Sequence[str]]:
     """The names on each page."""
-    found: list[Sequence[str]] = []
+    names_by_page: list[Sequence[str]] = []
     after = None
     while True:
         page = await audit.page(database, query, after=after, limit=limit)
-        found.append([row.name for row in page.items])
+        names_by_page.append([row.name for row in page.items])
         if (after := page.next) is None:
-            return found
+            return names_by_page
 
 
 async def names(database: databases.Database, query: audit.Query) -> list[str]:

@@ -1,4 +1,4 @@
-"""What docs/operations.md says of backups, rights and another cluster, done with Postgres's own programs."""
+"""Backups, rights and another cluster as docs/operations.md describes them, done with Postgres's own programs."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ async def test_a_restored_dump_goes_on_with_what_ran_and_has_what_ended(
     database: databases.Database, other_url: str, postgres: launcher.Access, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     running, ended = await queue.admit(database), await queue.admit(database)
-    one = await queue.opened(database, await queue.claimed(database))
-    await one.commit(stories.stage_started("collect"), stories.started(stage="collect"), stories.asks("k8s.get"))
+    writing = await queue.opened(database, await queue.claimed(database))
+    await writing.commit(stories.stage_started("collect"), stories.started(stage="collect"), stories.asks("k8s.get"))
     dump = backups.dump(database.url, tmp_path_factory.mktemp("dump") / "tarsy.dump")
     restored = databases.Database(backups.restore(dump, other_url))
     try:

@@ -128,8 +128,8 @@ class Alert:
         await work.gone(self.database, identity)
 
     async def previous(self, identity: UUID) -> UUID | None:
-        found = await queue.summary(self.database, identity)
-        return found.previous.id if found.previous else None
+        summary = await queue.summary(self.database, identity)
+        return summary.previous.id if summary.previous else None
 
 
 @pytest.fixture
@@ -260,9 +260,9 @@ async def test_expired_object_does_not_change_the_cool_down(alert: Alert) -> Non
 
 async def test_repeats_and_the_resolve_of_a_refused_alert_are_recorded_on_its_investigation(alert: Alert) -> None:
     _, first = await alert.notify(refusal=REFUSAL)
-    known = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
-    assert known is not None
-    assert known.id == first
+    resolved = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
+    assert resolved is not None
+    assert resolved.id == first
 
 
 async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(alert: Alert) -> None:
@@ -270,11 +270,11 @@ async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(al
     await alert.end(first)
     await alert.wait(COOLDOWN)
     _, second = await alert.notify()
-    known = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
-    assert known is not None
-    assert known.id == second
-    found = await queue.summary(alert.database, second)
-    assert (found.alert_status, found.previous) == (
+    resolved = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
+    assert resolved is not None
+    assert resolved.id == second
+    summary = await queue.summary(alert.database, second)
+    assert (summary.alert_status, summary.previous) == (
         "resolved",
         related.Previous(id=first, name=alert.subject().metadata.name),
     )
@@ -291,8 +291,8 @@ async def test_processes_that_take_the_same_notification_at_once_begin_one_inves
         issued = await asyncio.gather(*(alert.issue(begin) for begin in begins))
         first = issued[0]
         assert isinstance(first, receipts.Receipt)
-        assert {one.word for one in issued if isinstance(one, receipts.Receipt)} == {first.word}
-        assert {one.name for one in issued if isinstance(one, receipts.Receipt)} == {first.name}
+        assert {receipt.word for receipt in issued if isinstance(receipt, receipts.Receipt)} == {first.word}
+        assert {receipt.name for receipt in issued if isinstance(receipt, receipts.Receipt)} == {first.name}
         outcomes = [await alert.notify(), await alert.notify()]
         assert [outcome for outcome, _ in outcomes] == ["created", "repeated"]
         assert await alert.previous(outcomes[0][1]) == latest
@@ -349,8 +349,8 @@ async def test_copy_of_a_former_object_does_not_stand_for_the_alert(alert: Alert
     await alert.wait(COOLDOWN)
     _, second = await alert.notify()
     copy = await queue.admit(alert.database, alert.made(issued))
-    found = await queue.summary(alert.database, copy)
-    assert (found.alert_status, found.previous) == (None, None)
+    summary = await queue.summary(alert.database, copy)
+    assert (summary.alert_status, summary.previous) == (None, None)
     assert await alert.notify() == ("repeated", second)
 
 
@@ -390,13 +390,13 @@ class Model:
 
     def own(self, episode: int) -> Begun | None:
         """The investigation of the episode that is remembered."""
-        mine = [one for one in self.all if one.episode == episode]
+        mine = [begun for begun in self.all if begun.episode == episode]
         return mine[-1] if mine and self.now - mine[-1].begun < WINDOW else None
 
     def verdict(self, episode: int) -> tuple[str, Begun | None]:
         own = self.own(episode)
-        standing = [one for one in self.all if one.ending != "removed"]
-        last = next((one for one in standing if one.ended is None), standing[-1] if standing else own)
+        standing = [begun for begun in self.all if begun.ending != "removed"]
+        last = next((begun for begun in standing if begun.ended is None), standing[-1] if standing else own)
         if own and not own.came_to_nothing:
             return "repeated", own
         if last is None:
@@ -409,7 +409,7 @@ class Model:
             if own is None:
                 return "created", None
             last = own
-        today = [one for one in self.all if one.came_to_nothing and self.now - one.begun < DAY]
+        today = [begun for begun in self.all if begun.came_to_nothing and self.now - begun.begun < DAY]
         if len(today) >= 3 or self.now < last.stands_until():
             return "repeated", last
         return "created", last if own or self.now - last.begun < WINDOW else None
@@ -440,18 +440,18 @@ async def test_alerts_are_counted_and_investigated_anew_as_the_rule_says_in_any_
 
 async def take(step: str, what: Any, *, alert: Alert, model: Model) -> None:
     """Take one step, in the store and in the model."""
-    is_open = next((one for one in model.all if one.ended is None), None)
+    is_open = next((begun for begun in model.all if begun.ended is None), None)
     match step:
         case "notify":
-            outcome, known = model.verdict(what)
-            found = await alert.notify(what)
+            outcome, expected = model.verdict(what)
+            answer = await alert.notify(what)
             if outcome == "created":
-                assert found[0] == "created"
-                is_shown = known is not None and known.purged is None
-                assert await alert.previous(found[1]) == (known.id if known and is_shown else None)
-                model.all.append(Begun(id=found[1], episode=what, begun=model.now, previous=known))
+                assert answer[0] == "created"
+                is_shown = expected is not None and expected.purged is None
+                assert await alert.previous(answer[1]) == (expected.id if expected and is_shown else None)
+                model.all.append(Begun(id=answer[1], episode=what, begun=model.now, previous=expected))
             else:
-                assert found == ("repeated", known and known.id)
+                assert answer == ("repeated", expected and expected.id)
         case "end" if is_open:
             await alert.end(is_open.id, what)
             is_open.ended, is_open.ending = model.now, what
@@ -459,23 +459,23 @@ async def take(step: str, what: Any, *, alert: Alert, model: Model) -> None:
             await alert.wait(what)
             model.now += what
         case "delete" | "expire" | "purge" if model.all:
-            one = model.all[-1 - what % len(model.all)]
-            await remove(step, one, alert=alert, model=model)
+            investigation = model.all[-1 - what % len(model.all)]
+            await remove(step, investigation, alert=alert, model=model)
         case _:
             pass
 
 
-async def remove(step: str, one: Begun, *, alert: Alert, model: Model) -> None:
+async def remove(step: str, investigation: Begun, *, alert: Alert, model: Model) -> None:
     """Delete its object, if it is there; what is open is cancelled by that."""
-    is_there = not (one.is_removed or one.is_expired or one.purged is not None)
+    is_there = not (investigation.is_removed or investigation.is_expired or investigation.purged is not None)
     if step == "delete" and is_there:
-        await work.gone(alert.database, one.id)
-        one.is_removed = True
-        if one.ended is None:
-            one.ended, one.ending = model.now, "removed"
-    elif step == "expire" and is_there and one.ended is not None:
-        await alert.expire(one.id)
-        one.is_expired = True
-    elif step == "purge" and one.ended is not None and one.purged is None:
-        await alert.purge(one.id)
-        one.purged = model.now
+        await work.gone(alert.database, investigation.id)
+        investigation.is_removed = True
+        if investigation.ended is None:
+            investigation.ended, investigation.ending = model.now, "removed"
+    elif step == "expire" and is_there and investigation.ended is not None:
+        await alert.expire(investigation.id)
+        investigation.is_expired = True
+    elif step == "purge" and investigation.ended is not None and investigation.purged is None:
+        await alert.purge(investigation.id)
+        investigation.purged = model.now

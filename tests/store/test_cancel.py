@@ -41,7 +41,7 @@ def cancelled(why: phase_rules.Cancellation) -> entries.RunEnded:
 
 
 def ends_of_open(why: phase_rules.Cancellation) -> tuple[entries.Entry, ...]:
-    """What has to end where `OPEN` is all that there was."""
+    """Return the entries that end all that is open after `OPEN`."""
     message = work.CANCELLED_MESSAGES[why]
     return (
         stories.ended("three", "Cancelled", message),
@@ -78,10 +78,10 @@ async def test_a_queued_one_ends_at_once(
 ) -> None:
     identity = await queue.admit(database)
     assert await work.cancel(database, identity, why=why)
-    found = await queue.summary(database, identity)
-    assert (found.state, found.ending, found.reason) == ("ended", "Cancelled", reason)
-    assert found.ended_at is not None
-    assert found.message == work.CANCELLED_MESSAGES[why]
+    summary = await queue.summary(database, identity)
+    assert (summary.state, summary.ending, summary.reason) == ("ended", "Cancelled", reason)
+    assert summary.ended_at is not None
+    assert summary.message == work.CANCELLED_MESSAGES[why]
     assert await queue.claim(database) is None
     assert not await work.cancel(database, identity, why="user")
     assert [logged.entry for logged in await queue.log(database, identity)] == [cancelled(why)]
@@ -90,11 +90,11 @@ async def test_a_queued_one_ends_at_once(
 async def test_running_investigation_is_cancelled_by_its_worker_after_a_heartbeat(database: databases.Database) -> None:
     identity = await queue.admit(database)
     claim = await queue.claimed(database)
-    assert await queue.told(database, claim) is None
+    assert await queue.requested_stop(database, claim) is None
     assert await work.cancel(database, identity, why="user")
-    assert await queue.told(database, claim) == "user"
-    found = await queue.summary(database, identity)
-    assert (found.state, found.ending, found.cancel) == ("running", None, "user")
+    assert await queue.requested_stop(database, claim) == "user"
+    summary = await queue.summary(database, identity)
+    assert (summary.state, summary.ending, summary.cancel) == ("running", None, "user")
 
 
 async def test_takeover_of_a_cancelled_run_has_the_cancel(database: databases.Database) -> None:
@@ -117,8 +117,8 @@ async def test_sweep_ends_a_cancelled_run_without_a_worker_and_fences_that_worke
     await queue.let_leases_pass(database)
     assert await work.sweep(database) == 1
     await assert_ended_in_the_log(database, identity, before=late.record)
-    found = await queue.summary(database, identity)
-    assert (found.state, found.ending) == ("ended", "Cancelled")
+    summary = await queue.summary(database, identity)
+    assert (summary.state, summary.ending) == ("ended", "Cancelled")
     with pytest.raises(ports.LeaseLostError):
         await late.commit(stories.ended("three"))
 
@@ -153,10 +153,12 @@ async def test_cancelled_run_that_was_released_ends_with_its_open_executions(dat
 
 
 async def audited(database: databases.Database, action: str = "cancel") -> list[UUID]:
-    """The investigations of which the audit tells that, in order; the word of nobody else counts."""
+    """Return the investigations of the audit's rows for that action by the caller, in order; rows of others do not
+    count.
+    """
     select = "SELECT investigation FROM audit WHERE (action, who, address) = (:action, :who, :address) ORDER BY 1"
     by = queue.CALLER
-    return [one for (one,) in await queue.rows(database, select, action=action, who=by.who, address=by.address)]
+    return [uid for (uid,) in await queue.rows(database, select, action=action, who=by.who, address=by.address)]
 
 
 async def test_cancel_ends_an_investigation_with_an_expired_lease(
@@ -178,20 +180,20 @@ async def test_second_cancel_only_ends_a_run_that_lost_its_worker(
     database: databases.Database,
 ) -> None:
     by_spec, identity = await queue.admit(database), await queue.admit(database)
-    for one in (by_spec, identity):
-        assert (await queue.claimed(database)).investigation == one
+    for investigation in (by_spec, identity):
+        assert (await queue.claimed(database)).investigation == investigation
     assert await work.cancel(database, by_spec, why="user") == "Cancelling"
     assert await work.cancel(database, identity, why="user", by=queue.CALLER) == "Cancelling"
     revision = (await queue.summary(database, identity)).revision
-    for one in (identity, by_spec):
-        assert await work.cancel(database, one, why="user", by=queue.CALLER) == "Cancelling"
-        assert await work.cancel(database, one, why="deleted") == "Cancelling"
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.cancel, found.revision) == ("Cancelling", "user", revision)
+    for investigation in (identity, by_spec):
+        assert await work.cancel(database, investigation, why="user", by=queue.CALLER) == "Cancelling"
+        assert await work.cancel(database, investigation, why="deleted") == "Cancelling"
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.cancel, summary.revision) == ("Cancelling", "user", revision)
     await queue.let_leases_pass(database)
-    for one in (identity, by_spec):
-        assert await work.cancel(database, one, why="user", by=queue.CALLER) == "Cancelled"
-        assert [logged.entry for logged in await queue.log(database, one)] == [cancelled("user")]
+    for investigation in (identity, by_spec):
+        assert await work.cancel(database, investigation, why="user", by=queue.CALLER) == "Cancelled"
+        assert [logged.entry for logged in await queue.log(database, investigation)] == [cancelled("user")]
     assert await audited(database) == sorted((identity, identity, by_spec)), "who began it, and who ended it"
 
 
@@ -222,10 +224,10 @@ async def test_cancel_takes_effect_beside_concurrent_changes(database: databases
     claims = [await claimed_one(database) for _ in range(15)]
     ends = {claim.investigation: (await queue.opened(database, claim)).commit(stories.run_ended()) for claim in claims}
     asked = [*ends, *[await queue.admit(database) for _ in range(15)]]
-    said = dict[UUID, work.Cancelled | None]()
+    outcomes = dict[UUID, work.Cancelled | None]()
 
     async def cancel(identity: UUID) -> None:
-        said[identity] = await work.cancel(database, identity, why="user", by=queue.CALLER)
+        outcomes[identity] = await work.cancel(database, identity, why="user", by=queue.CALLER)
 
     async def claim() -> None:
         with contextlib.suppress(work.BusyError):
@@ -239,17 +241,17 @@ async def test_cancel_takes_effect_beside_concurrent_changes(database: databases
             purge.purge(database, identity, by=queue.CALLER),
             work.sweep(database),
         ]
-        turn = number % len(at_once)
-        await asyncio.gather(*at_once[turn:], *at_once[:turn])
+        offset = number % len(at_once)
+        await asyncio.gather(*at_once[offset:], *at_once[:offset])
     await queue.let_leases_pass(database)
     await work.sweep(database)
     assert await queue.rows(database, "SELECT DISTINCT state FROM work") == [("ended",)]
     purged = await audited(database, "purge")
     ended = "SELECT investigation FROM entries WHERE kind = 'RunEnded' ORDER BY 1"
-    assert [one for (one,) in await queue.rows(database, ended)] == sorted(set(asked) - set(purged)), "each once"
+    assert [uid for (uid,) in await queue.rows(database, ended)] == sorted(set(asked) - set(purged)), "each once"
     cancels = await audited(database)
     assert len(cancels) == len(set(cancels))
-    assert {said[identity] for identity in cancels} <= {"Cancelled", "Cancelling"}
+    assert {outcomes[identity] for identity in cancels} <= {"Cancelled", "Cancelling"}
 
 
 async def claimed_one(database: databases.Database) -> work.Claim:

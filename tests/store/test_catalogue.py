@@ -1,4 +1,4 @@
-"""What processes say of themselves: written when it changes, told while they are there."""
+"""Facts that processes report of themselves: written when they change, read while the processes are there."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ class Part:
 
 
 def heard(database: databases.Database, part: Part, *, host: str = "here", slots: int = 0) -> reporter.Reporter:
-    kept = apis.keeping(database, host=host, slots=slots)
-    kept.add_source(part)
-    return kept
+    writer = apis.keeping(database, host=host, slots=slots)
+    writer.add_source(part)
+    return writer
 
 
-async def told(database: databases.Database, *kinds: component_states.Kind) -> list[tuple[str, str, str]]:
-    return [(one.host, one.name, one.state) for one in await catalogue.read(database, *kinds)]
+async def states(database: databases.Database, *kinds: component_states.Kind) -> list[tuple[str, str, str]]:
+    return [(row.host, row.name, row.state) for row in await catalogue.read(database, *kinds)]
 
 
-async def renew_now(kept: reporter.Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
+async def renew_now(writer: reporter.Reporter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have it renewed as if it were time to."""
     with monkeypatch.context() as patched:
-        patched.setattr(kept, "_due", 0.0)
-        await kept.report()
+        patched.setattr(writer, "_due", 0.0)
+        await writer.report()
 
 
 async def written(database: databases.Database) -> dict[str, datetime]:
@@ -63,24 +63,24 @@ async def test_changed_facts_are_written_at_once_and_unchanged_ones_not_again(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = Part(fact(problem=""), fact("provider", "google", "usable"))
-    kept = heard(database, part)
-    await kept.report()
+    writer = heard(database, part)
+    await writer.report()
     (server,) = await catalogue.read(database, "server")
-    assert (server.process, server.host, server.state, server.since) == (kept.process, "here", "connected", NOON)
+    assert (server.process, server.host, server.state, server.since) == (writer.process, "here", "connected", NOON)
     assert server.detail == component_states.Server()
 
     first = await written(database)
-    await kept.report()
+    await writer.report()
     assert await written(database) == first, "nothing has changed, and it is not time to renew"
-    await renew_now(kept, monkeypatch)
+    await renew_now(writer, monkeypatch)
     second = await written(database)
     assert {kind for kind in first if second[kind] > first[kind]} == {"process"}
 
     part.facts[0] = fact(state="unreachable", problem="is away")
-    await kept.report()
+    await writer.report()
     third = await written(database)
     assert {kind for kind in first if third[kind] > second[kind]} == {"process", "server"}
-    assert await told(database, "server", "provider") == [
+    assert await states(database, "server", "provider") == [
         ("here", "google", "usable"),
         ("here", "tools", "unreachable"),
     ]
@@ -92,10 +92,10 @@ async def test_process_counts_while_it_was_seen_recently(database: databases.Dat
     await queue.execute(
         database, "UPDATE catalogue SET seen_at = seen_at - interval '15 seconds' WHERE kind = 'process' AND name = 'a'"
     )
-    assert await told(database, "process") == [("a", "a", "running"), ("b", "b", "running")]
-    assert [one.host for one in await catalogue.read(database, "server", within=timedelta(seconds=10))] == ["b"]
+    assert await states(database, "process") == [("a", "a", "running"), ("b", "b", "running")]
+    assert [row.host for row in await catalogue.read(database, "server", within=timedelta(seconds=10))] == ["b"]
     await queue.execute(database, "UPDATE catalogue SET seen_at = seen_at - interval '20 seconds' WHERE name = 'a'")
-    assert await told(database, "process", "server") == [("b", "b", "running"), ("b", "tools", "connected")]
+    assert await states(database, "process", "server") == [("b", "b", "running"), ("b", "tools", "connected")]
 
 
 async def test_rows_of_processes_gone_for_an_hour_are_deleted(
@@ -118,12 +118,12 @@ async def test_rows_of_processes_gone_for_an_hour_are_deleted(
 async def test_process_whose_rows_were_deleted_writes_all_facts_again(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = heard(database, Part(fact()))
-    await kept.report()
+    writer = heard(database, Part(fact()))
+    await writer.report()
     await queue.execute(database, "DELETE FROM catalogue")
-    await renew_now(kept, monkeypatch)
-    await kept.report()
-    assert await told(database, "process", "server") == [("here", "here", "running"), ("here", "tools", "connected")]
+    await renew_now(writer, monkeypatch)
+    await writer.report()
+    assert await states(database, "process", "server") == [("here", "here", "running"), ("here", "tools", "connected")]
 
 
 async def test_tools_of_a_server_are_returned_once_from_the_latest_report(database: databases.Database) -> None:
@@ -139,8 +139,8 @@ async def test_tools_of_a_server_are_returned_once_from_the_latest_report(databa
 
     for host, (name, minute) in {"a": ("old", 1), "b": ("new", 2), "c": ("older", 0)}.items():
         await heard(database, Part(offers(name, minute)), host=host).report()
-    (found,) = await catalogue.tools(database, limit=10)
-    assert [tool.name for tool in found.detail.tools] == ["new"]
+    (server,) = await catalogue.tools(database, limit=10)
+    assert [tool.name for tool in server.detail.tools] == ["new"]
 
 
 async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_hold_is_replaced(
@@ -149,15 +149,15 @@ async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_h
     def mask(text: str) -> str:
         return text.replace("canary", "*")
 
-    kept = apis.keeping(database, mask=mask)
-    said = fact(
+    writer = apis.keeping(database, mask=mask)
+    server_fact = fact(
         name="canary 1",
         problem="\0 canary \ud800",
         missing="a canary",
         stopped=[{"tool": "canary", "pinned": "", "offered": "canary"}],
     )
-    kept.add_source(Part(said, fact("provider", "canary 2"), fact("provider", "* 2")))
-    await kept.report()
+    writer.add_source(Part(server_fact, fact("provider", "canary 2"), fact("provider", "* 2")))
+    await writer.report()
     stored = str(await queue.rows(database, "SELECT name, CAST(detail AS text) FROM catalogue"))
     assert "canary" not in stored
     (server,) = await catalogue.read(database, "server")
@@ -177,23 +177,23 @@ async def test_outage_is_logged_once_and_a_stopping_process_is_removed_at_once(
     async with proxy.serve("127.0.0.1", postgres.port) as between:
         own = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
         part = Part(fact())
-        kept = heard(own, part)
-        running = asyncio.create_task(kept.run())
-        await until(lambda: kept.database.state == "answering")
+        writer = heard(own, part)
+        running = asyncio.create_task(writer.run())
+        await until(lambda: writer.database.state == "answering")
         between.refuse()
         between.cut()
         part.facts = [fact(state="unreachable")]
-        await until(lambda: kept.database.state == "away")
-        since = kept.database.since
+        await until(lambda: writer.database.state == "away")
+        since = writer.database.since
         with monkeypatch.context() as patched:
             tries = Counter(catalogue.write)
             patched.setattr(catalogue, "write", tries)
             await until(lambda: tries.calls >= 3)
-        assert (kept.database.state, kept.database.since) == ("away", since)
+        assert (writer.database.state, writer.database.since) == ("away", since)
         assert sum("the facts of this process cannot be written" in line for line in caplog.messages) == 1
         between.accept()
-        await until(lambda: kept.database.state == "answering")
-        assert await told(database, "server") == [("here", "tools", "unreachable")]
+        await until(lambda: writer.database.state == "answering")
+        assert await states(database, "server") == [("here", "tools", "unreachable")]
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -223,13 +223,13 @@ async def test_full_catalogue_is_read_in_part(database: databases.Database, monk
     names: Sequence[str] = [f"server {number:02}" for number in range(20)]
     await heard(database, Part(*(fact(name=name) for name in names))).report()
     monkeypatch.setattr(catalogue, "ROWS_MAX", 7)
-    assert [one.name for one in await catalogue.read(database, "server")] == list(names[:7])
+    assert [row.name for row in await catalogue.read(database, "server")] == list(names[:7])
 
 
 async def test_two_processes_write_side_by_side(database: databases.Database) -> None:
     both = [heard(database, Part(fact())) for _ in range(2)]
-    await asyncio.gather(*(kept.report() for kept in both))
-    assert {one.process for one in await catalogue.read(database, "server")} == {kept.process for kept in both}
+    await asyncio.gather(*(writer.report() for writer in both))
+    assert {row.process for row in await catalogue.read(database, "server")} == {writer.process for writer in both}
     await catalogue.leave(database, both[0].process)
-    assert [one.process for one in await catalogue.read(database, "server")] == [both[1].process]
+    assert [row.process for row in await catalogue.read(database, "server")] == [both[1].process]
     await catalogue.leave(database, uuid.uuid4())

@@ -1,4 +1,4 @@
-"""What has changed since one looked: nothing is missed, whichever transaction ends first."""
+"""Changes since a position: none is missed, whichever transaction ends first."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ NAMESPACES = {"tarsy": "uid-of-tarsy"}
 
 
 async def since(database: databases.Database, changed: int, *, limit: int = 100) -> changes.Changes:
-    found = await changes.since(database, changed=changed, namespaces=NAMESPACES, limit=limit)
-    assert found is not None
-    return found
+    page = await changes.since(database, changed=changed, namespaces=NAMESPACES, limit=limit)
+    assert page is not None
+    return page
 
 
 async def test_admission_and_claim_mark_only_their_investigation_as_changed(database: databases.Database) -> None:
     begin = await changes.now(database)
-    one, other = await queue.admit(database), await queue.admit(database)
-    found = await since(database, begin)
-    assert [summary.id for summary in found.summaries] == [one, other]
-    assert list(found.summaries) == [await queue.summary(database, one), await queue.summary(database, other)]
-    assert not found.more
+    first, other = await queue.admit(database), await queue.admit(database)
+    page = await since(database, begin)
+    assert [summary.id for summary in page.summaries] == [first, other]
+    assert list(page.summaries) == [await queue.summary(database, first), await queue.summary(database, other)]
+    assert not page.more
     claim = await queue.claimed(database)
-    found = await since(database, found.horizon)
-    assert [(summary.id, summary.phase) for summary in found.summaries] == [(claim.investigation, "Running")]
-    assert (await since(database, found.horizon)).summaries == []
+    page = await since(database, page.horizon)
+    assert [(summary.id, summary.phase) for summary in page.summaries] == [(claim.investigation, "Running")]
+    assert (await since(database, page.horizon)).summaries == []
 
 
 async def test_stages_and_the_end_are_changes_and_numbers_alone_are_none(database: databases.Database) -> None:
@@ -55,8 +55,8 @@ async def test_stages_and_the_end_are_changes_and_numbers_alone_are_none(databas
     }
     for name, added in commits.items():
         await journal.commit(*added)
-        found = await since(database, begin)
-        tells[name], begin = bool(found.summaries), found.horizon
+        page = await since(database, begin)
+        tells[name], begin = bool(page.summaries), page.horizon
     assert tells == {"a stage": True, "an answer": False, "results": False, "a stage's end": True, "the end": True}
 
 
@@ -66,10 +66,10 @@ async def test_transaction_number_of_the_future_is_refused(database: databases.D
 
 
 async def test_heads_tell_how_far_each_is(database: databases.Database) -> None:
-    one, other = await queue.admit(database), await queue.admit(database)
+    first, other = await queue.admit(database), await queue.admit(database)
     claim = await queue.claimed(database)
-    heads = await changes.positions(database, [one, other, queue.OWNER])
-    assert heads.keys() == {one, other}
+    heads = await changes.positions(database, [first, other, queue.OWNER])
+    assert heads.keys() == {first, other}
     assert heads[claim.investigation] == changes.Position(log_seq=0, revision=2, run=0, state="running")
 
 
@@ -113,21 +113,21 @@ async def test_reader_that_continues_from_the_horizon_misses_no_latest_state(
     ]
     seen: dict[UUID, int] = {}
 
-    async def look() -> bool:
+    async def poll() -> bool:
         nonlocal begin
-        found = await since(database, begin, limit=limit)
-        for summary in found.summaries:
+        page = await since(database, begin, limit=limit)
+        for summary in page.summaries:
             assert summary.revision >= seen.get(summary.id, 0), "no older form comes behind a newer one"
             seen[summary.id] = summary.revision
-        assert found.horizon >= begin
-        begin = found.horizon
-        return found.more
+        assert page.horizon >= begin
+        begin = page.horizon
+        return page.more
 
     while not all(task.done() for task in writing):
-        await look()
+        await poll()
     await asyncio.gather(*writing)
     async with patience.limit():
-        while await look():
+        while await poll():
             pass
     assert seen == {identity: (await queue.summary(database, identity)).revision for identity in identities}
 
@@ -142,19 +142,19 @@ async def test_long_concurrent_transaction_delays_no_change_and_is_seen_at_its_e
     await transaction.start()
     await connection.execute("UPDATE work SET revision = revision + 1 WHERE investigation = $1", identities[0])
     try:
-        found = await since(database, begin, limit=100)
-        assert {summary.id for summary in found.summaries} == set(identities)
+        page = await since(database, begin, limit=100)
+        assert {summary.id for summary in page.summaries} == set(identities)
         for identity in identities[1:]:
             await queue.execute(database, "UPDATE work SET revision = 7 WHERE investigation = :id", id=identity)
-            found = await since(database, found.horizon, limit=2)
-            assert not found.more
-            assert identity in {summary.id for summary in found.summaries if summary.revision == 7}, "the newest comes"
+            page = await since(database, page.horizon, limit=2)
+            assert not page.more
+            assert identity in {summary.id for summary in page.summaries if summary.revision == 7}, "the newest comes"
         await transaction.commit()
     finally:
         await connection.close()
-    found = await since(database, found.horizon, limit=100)
-    assert (identities[0], 2) in {(summary.id, summary.revision) for summary in found.summaries}
-    assert (await since(database, found.horizon)).summaries == []
+    page = await since(database, page.horizon, limit=100)
+    assert (identities[0], 2) in {(summary.id, summary.revision) for summary in page.summaries}
+    assert (await since(database, page.horizon)).summaries == []
 
 
 async def test_pages_end_between_transactions_and_the_next_begins_behind_them(database: databases.Database) -> None:
@@ -164,9 +164,9 @@ async def test_pages_end_between_transactions_and_the_next_begins_behind_them(da
     pages: list[list[UUID]] = []
     more = True
     while more:
-        found = await since(database, begin, limit=2)
-        begin, more = found.horizon, found.more
-        pages.append([summary.id for summary in found.summaries])
+        page = await since(database, begin, limit=2)
+        begin, more = page.horizon, page.more
+        pages.append([summary.id for summary in page.summaries])
     assert pages[0] == identities[4:6]
     assert set(pages[1]) == {identities[6], *identities[:4]}, "four of them are one transaction's"
     assert pages[2:] == [[]]
@@ -176,28 +176,28 @@ async def test_list_has_no_events_of_other_namespaces(database: databases.Databa
     begin = await changes.now(database)
     await queue.admit(database)
     for namespaces in ({}, {"other": "uid-of-tarsy"}):
-        found = await changes.since(database, changed=begin, namespaces=namespaces, limit=9)
-        assert found is not None
-        assert found.summaries == []
+        page = await changes.since(database, changed=begin, namespaces=namespaces, limit=9)
+        assert page is not None
+        assert page.summaries == []
     await queue.execute(database, "UPDATE investigations SET namespace_uid = 'an earlier one'")
     assert (await since(database, begin)).summaries == []
 
 
 async def test_all_that_lists_show_of_one_comes_with_a_change(database: databases.Database) -> None:
-    given = queue.subject()
-    identity = UUID(given.metadata.uid)
+    subject = queue.subject()
+    identity = UUID(subject.metadata.uid)
     claims: list[work.Claim] = []
 
     async def claim() -> None:
         claims.append(await queue.claimed(database))
 
     def seen(generation: int, *, suspend: bool) -> Awaitable[None]:
-        metadata = given.metadata.model_copy(update={"generation": generation})
-        spec = given.spec.model_copy(update={"suspend": suspend})
-        return work.observe(database, given.model_copy(update={"metadata": metadata, "spec": spec}))
+        metadata = subject.metadata.model_copy(update={"generation": generation})
+        spec = subject.spec.model_copy(update={"suspend": suspend})
+        return work.observe(database, subject.model_copy(update={"metadata": metadata, "spec": spec}))
 
     steps: list[Callable[[], Awaitable[object]]] = [
-        lambda: queue.admit(database, given),
+        lambda: queue.admit(database, subject),
         lambda: seen(2, suspend=True),
         lambda: seen(3, suspend=False),
         claim,
@@ -209,14 +209,14 @@ async def test_all_that_lists_show_of_one_comes_with_a_change(database: database
         lambda: work.give_up(database, claims[-1], reason="AttemptsExhausted", message="no"),
     ]
     begin = await changes.now(database)
-    shown: list[listing.Listed] = []
+    former_items: list[listing.Listed] = []
     for step in steps:
         await step()
         query = listing.Query(namespaces={"tarsy": NAMESPACES["tarsy"]})
         items = list((await listing.page(database, query, limit=9)).items)
-        found = await since(database, begin)
-        if items != shown:
-            assert [summary.id for summary in found.summaries] == [identity]
-            assert found.summaries[0].phase == items[0].phase
-        shown, begin = items, found.horizon
-    assert shown[0].phase == "Failed"
+        page = await since(database, begin)
+        if items != former_items:
+            assert [summary.id for summary in page.summaries] == [identity]
+            assert page.summaries[0].phase == items[0].phase
+        former_items, begin = items, page.horizon
+    assert former_items[0].phase == "Failed"

@@ -25,7 +25,7 @@ def listener(channel: live_events.Channel = CHANNEL) -> backlogs.Subscriber:
     return backlogs.Subscriber(watching.box(), channel)
 
 
-async def said(listens: backlogs.Subscriber) -> list[dict[str, Any]]:
+async def received(listens: backlogs.Subscriber) -> list[dict[str, Any]]:
     """The messages that wait for a listener."""
     return [watching.event(await listens.backlog.next()) for _ in range(len(listens.backlog._queue))]
 
@@ -78,13 +78,13 @@ async def test_list_subscription_gets_the_events_of_its_namespaces_in_their_orde
             (caught_up, ["a-0", "c-2", "a-4", "a-5", "c-6"]),
             (of_all, ["a-0", "b-1", "c-2", "b-3", "a-4", "a-5", "c-6"]),
         ):
-            events = await said(subscriber)
+            events = await received(subscriber)
             assert [event["name"] for event in events] == names
             assert [event.get("id") for event in events] == [*[None] * (len(names) - 1), horizon], "resumed after all"
 
 
 def steps(messages: list[dict[str, Any]]) -> list[str]:
-    return [one["current_step"] for one in messages if one["type"] == "alert_status"]
+    return [message["current_step"] for message in messages if message["type"] == "alert_status"]
 
 
 async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of_all_sessions(
@@ -99,25 +99,25 @@ async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of
         journal = await queue.opened(database, await queue.claimed(database))
         await journal.commit(stories.stage_started())
         await lists.poll()
-        found = await said(sessions)
-        assert steps(found) == ["Starting chain execution", "Starting analysis"]
+        sent = await received(sessions)
+        assert steps(sent) == ["Starting chain execution", "Starting analysis"]
         await journal.commit(stories.stage_ended("analysis", "TimedOut", "too late"))
         await journal.commit(stories.run_ended("CompletedWithErrors", final_analysis="root cause"))
         await lists.poll()
-        found += await said(sessions)
+        sent += await received(sessions)
         await lists.poll()
         assert not sessions.backlog._queue, "each is sent once"
-        assert steps(await said(ours)) == []
-    assert steps(found)[2:] == ["Completed analysis", "Chain execution finished"]
-    assert {(one["channel"], one["session_id"]) for one in found} == {("sessions", str(identity))}
-    updates = [one for one in found if one["type"] == "alert_status"]
-    assert {one["alert_id"] for one in updates} == {str(identity)}
-    assert [one["stage_progress"][0]["agent"] for one in updates] == ["KubernetesAgent"] * 4
+        assert steps(await received(ours)) == []
+    assert steps(sent)[2:] == ["Completed analysis", "Chain execution finished"]
+    assert {(message["channel"], message["session_id"]) for message in sent} == {("sessions", str(identity))}
+    updates = [message for message in sent if message["type"] == "alert_status"]
+    assert {update["alert_id"] for update in updates} == {str(identity)}
+    assert [update["stage_progress"][0]["agent"] for update in updates] == ["KubernetesAgent"] * 4
     assert (updates[-1]["status"], updates[-1]["result"], "id" in updates[-1]) == ("completed", "root cause", False)
-    assert (found[-1]["type"], found[-1]["id"]) == ("session.completed", found[-1]["id"])
+    assert (sent[-1]["type"], sent[-1]["id"]) == ("session.completed", sent[-1]["id"])
     late = listener(live_events.Channel(None, SESSIONS))
     async with lists.subscribe(TARSY, late, after=begin):
-        assert steps(await said(late)) == ["Chain execution finished"], "a catch-up tells where each one stands now"
+        assert steps(await received(late)) == ["Chain execution finished"], "a catch-up tells where each one stands now"
 
 
 ANALYSIS = 100 * 1024
@@ -134,9 +134,9 @@ async def crowd(database: databases.Database, count: int) -> list[UUID]:
     return identities
 
 
-async def drained(box: backlogs.Backlog, told: list[dict[str, Any]]) -> None:
+async def drained(box: backlogs.Backlog, events: list[dict[str, Any]]) -> None:
     while (encoded := await box.next()) is not None:
-        told.append(watching.event(encoded))
+        events.append(watching.event(encoded))
 
 
 async def test_catch_up_with_a_long_list_follows_the_reader_without_a_gap(
@@ -146,7 +146,7 @@ async def test_catch_up_with_a_long_list_follows_the_reader_without_a_gap(
     identities = await crowd(database, 50)
     held = backlogs.Memory()
     lists, listens = list_feed.ListFeed(database, held), backlogs.Subscriber(watching.box(held), CHANNEL)
-    told: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
 
     async def catch_up() -> None:
         async with lists.subscribe(TARSY, listens, after=begin):
@@ -160,26 +160,26 @@ async def test_catch_up_with_a_long_list_follows_the_reader_without_a_gap(
         assert held.size < 25 * ANALYSIS, "a page of twenty"
         beside = await queue.admit(database)  # while it waits
         await lists.poll()
-        reading = asyncio.create_task(drained(listens.backlog, told))
+        reading = asyncio.create_task(drained(listens.backlog, events))
         while not lists.has_subscribers:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         last = await queue.admit(database)
         await lists.poll()
-        while str(last) not in {one["investigation"] for one in told}:  # noqa: ASYNC110
+        while str(last) not in {event["investigation"] for event in events}:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     for task in (catching_up, reading):
         task.cancel()
     await asyncio.wait([catching_up, reading])
-    assert {one["investigation"] for one in told} == {str(one) for one in (*identities, beside, last)}
-    assert len([one for one in told if one["type"] == "investigation.completed"]) == 50
+    assert {event["investigation"] for event in events} == {str(uid) for uid in (*identities, beside, last)}
+    assert len([event for event in events if event["type"] == "investigation.completed"]) == 50
     assert not listens.backlog.dropped.is_set()
-    ids = [one["id"] for one in told if "id" in one]
+    ids = [event["id"] for event in events if "id" in event]
     assert ids == sorted(ids)
     again = await changes.since(database, changed=ids[0], namespaces={"tarsy": "uid-of-tarsy"}, limit=100)
     assert again
-    behind = {str(one.id) for one in again.summaries}
-    first = told[: next(place for place, one in enumerate(told) if "id" in one) + 1]
-    assert behind | {one["investigation"] for one in first} >= {str(one) for one in identities}, "it may go on there"
+    behind = {str(summary.id) for summary in again.summaries}
+    first = events[: next(index for index, event in enumerate(events) if "id" in event) + 1]
+    assert behind | {sent["investigation"] for sent in first} >= {str(uid) for uid in identities}, "it may go on there"
 
 
 async def test_catch_up_of_a_list_ends_near_200_investigations_and_returns_the_cursor(
@@ -189,14 +189,14 @@ async def test_catch_up_of_a_list_ends_near_200_investigations_and_returns_the_c
     begin = await changes.now(database)
     identities = [await queue.admit(database) for _ in range(30)]
     lists = list_feed.ListFeed(database, backlogs.Memory())
-    told: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
     for _ in range(2):
         listens = listener()
         async with lists.subscribe(TARSY, listens, after=begin):
-            told += [watching.event(one) for one in listens.backlog._queue]
-        begin = told[-1].get("last_event_id", 0)
-    assert (told[20]["type"], told[20]["limit"]) == ("catchup.overflow", 20)
-    assert [one["investigation"] for one in told if "investigation" in one] == [str(one) for one in identities]
+            events += [watching.event(encoded) for encoded in listens.backlog._queue]
+        begin = events[-1].get("last_event_id", 0)
+    assert (events[20]["type"], events[20]["limit"]) == ("catchup.overflow", 20)
+    assert [event["investigation"] for event in events if "investigation" in event] == [str(uid) for uid in identities]
 
 
 async def test_subscriptions_end_after_a_restore_to_an_older_list(database: databases.Database) -> None:

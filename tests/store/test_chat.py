@@ -44,11 +44,11 @@ async def ended(database: databases.Database) -> UUID:
         stories.stage_ended(),
         stories.run_ended(final_analysis="root cause"),
     )
-    await shown(database, identity)
+    await mark_projected(database, identity)
     return identity
 
 
-async def shown(database: databases.Database, identity: UUID) -> None:
+async def mark_projected(database: databases.Database, identity: UUID) -> None:
     await work.projected(database, identity, revision=(await queue.summary(database, identity)).revision)
 
 
@@ -57,13 +57,13 @@ async def ask(database: databases.Database, identity: UUID, question: str = "Why
 
 
 async def cancel(database: databases.Database, identity: UUID) -> int:
-    found = await questions.cancel(database, identity, by=queue.CALLER)
-    assert isinstance(found, questions.Cancelled)
-    assert found.phase in ("Cancelled", "Cancelling")
-    return found.run
+    cancelled = await questions.cancel(database, identity, by=queue.CALLER)
+    assert isinstance(cancelled, questions.Cancelled)
+    assert cancelled.phase in ("Cancelled", "Cancelling")
+    return cancelled.run
 
 
-async def asked(database: databases.Database) -> UUID:
+async def admit_with_question(database: databases.Database) -> UUID:
     """One that has completed, about which something was asked."""
     identity = await ended(database)
     assert await ask(database, identity) == 1
@@ -126,7 +126,7 @@ async def test_a_question_is_a_run_that_is_queued_with_its_start_in_the_log(data
     assert await ask(database, identity, "Why web-0?") == 1
     assert [row[:3] for row in await runs(database)] == [(0, "investigation", "Completed"), (1, "chat", None)]
     log = await queue.log(database, identity)
-    assert [(one.seq, one.entry) for one in log[6:]] == [(7, entries.RunStarted(run=1, question="Why web-0?"))]
+    assert [(logged.seq, logged.entry) for logged in log[6:]] == [(7, entries.RunStarted(run=1, question="Why web-0?"))]
     state = "SELECT run, state, log_seq, token, owner, lease_until, cancel, suspend FROM work"
     assert await queue.rows(database, state) == [(1, "queued", 7, None, None, None, None, False)]
     claim = await queue.claimed(database)
@@ -139,9 +139,9 @@ async def test_questions_and_answers_at_once_make_runs_one_after_the_other(datab
     identity = await ended(database)
 
     async def insist() -> int:
-        while isinstance(found := await ask(database, identity), str):
-            assert found == "asked"
-        return found
+        while isinstance(outcome := await ask(database, identity), str):
+            assert outcome == "asked"
+        return outcome
 
     async def answer() -> None:
         worker = Worker(database, Model())
@@ -154,11 +154,11 @@ async def test_questions_and_answers_at_once_make_runs_one_after_the_other(datab
     async with patience.limit(), asyncio.TaskGroup() as group:
         insisting = [group.create_task(insist()) for _ in range(8)]
         group.create_task(answer())
-    assert sorted(one.result() for one in insisting) == list(range(1, 9))
+    assert sorted(task.result() for task in insisting) == list(range(1, 9))
     log = await queue.log(database, identity)
-    assert [one.seq for one in log] == list(range(1, len(log) + 1))
+    assert [logged.seq for logged in log] == list(range(1, len(log) + 1))
     snapshot = (await queue.opened(database, await claimed_again(database, identity))).record.snapshot
-    folded = registry.fold(snapshot, [one.entry for one in log if not isinstance(one.entry, entries.Unreadable)])
+    folded = registry.fold(snapshot, [row.entry for row in log if not isinstance(row.entry, entries.Unreadable)])
     assert [folded.runs[number].ended is not None for number in range(9)] == [True] * 9
 
 
@@ -187,8 +187,8 @@ async def test_reasons_for_refusing_a_question_are_distinguished(database: datab
 async def test_the_subject_of_a_question_says_whether_there_is_a_chain(database: databases.Database) -> None:
     assert await questions.subject(database, OTHER) is None
     identity = await queue.admit(database)
-    found = await questions.subject(database, identity)
-    assert found == questions.Subject(
+    subject = await questions.subject(database, identity)
+    assert subject == questions.Subject(
         namespace="tarsy", name="web-crash", chain_name="pod-crash", chain=queue.CHAIN.spec, gone=False
     )
     await work.gone(database, identity)
@@ -219,8 +219,8 @@ async def test_deletions_and_questions_at_once_leave_nothing_open(database: data
     for _ in range(10):
         identity = await ended(database)
         asking = [ask(database, identity) for _ in range(3)]
-        found = await asyncio.gather(*asking, work.gone(database, identity), ask(database, identity))
-        assert set(map(str, found)) <= {"1", "asked", "gone", "None"}
+        outcomes = await asyncio.gather(*asking, work.gone(database, identity), ask(database, identity))
+        assert set(map(str, outcomes)) <= {"1", "asked", "gone", "None"}
         opened = "SELECT count(*) FROM runs WHERE investigation = :id AND ended_at IS NULL"
         assert await queue.rows(database, opened, id=identity) == [(0,)]
 
@@ -235,15 +235,15 @@ async def test_an_answered_question_changes_nothing_of_the_first_run(database: d
         seen = [await queue.summary(database, identity)]
         await Worker(database, model).run(stop)
         seen.append(await queue.summary(database, identity))
-        for one in seen:
-            assert asdict(one) == asdict(before)
-            assert build(one) == status
+        for summary in seen:
+            assert asdict(summary) == asdict(before)
+            assert build(summary) == status
         assert await work.stale(database, limit=1) == []
         assert isinstance(await ask(database, identity), int)
     assert await row_of_first(database) == first
     head = await summaries.details(database, identity)
     assert head is not None
-    assert [(one.number, one.question, one.ending, one.final_analysis) for one in head.runs] == [
+    assert [(listed.number, listed.question, listed.ending, listed.final_analysis) for listed in head.runs] == [
         (0, "", "Completed", "root cause"),
         (1, "Why?", "Completed", "Because."),
         (2, "Why?", "Cancelled", ""),
@@ -257,19 +257,19 @@ async def test_question_finds_a_full_result_until_retention_deletes_it_and_is_th
 ) -> None:
     """It searches the row that is stored; then retention deletes that row, and what the excerpt showed is left."""
     lines = [f"level=info msg=ok path=/healthz n={number}" for number in range(2_000)]
-    whole = "\n".join(lines)
-    shown, excerpt = line_excerpts.render(whole, line_excerpts.choose(whole, 1_000), header="[an excerpt]")
-    assert lines[987] not in shown
+    full_log = "\n".join(lines)
+    rendered, excerpt = line_excerpts.render(full_log, line_excerpts.choose(full_log, 1_000), header="[an excerpt]")
+    assert lines[987] not in rendered
     identity = await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
     asked = stories.asks("k8s.pods_log")
-    answered = stories.ran(asked, text=shown, whole=whole)
+    answered = stories.ran(asked, text=rendered, full_text=full_log)
     await writing.commit(
         stories.stage_started(),
         stories.started(),
         asked,
         replace(answered, runs=tuple(replace(each, excerpt=excerpt) for each in answered.runs)),
-        stories.answers("root cause", turn=1),
+        stories.answers("root cause", call_number=1),
         stories.ended(),
         stories.stage_ended(),
         stories.run_ended(final_analysis="root cause"),
@@ -277,15 +277,15 @@ async def test_question_finds_a_full_result_until_retention_deletes_it_and_is_th
     arguments = json.dumps({"call": "one/0.0", "pattern": "n=987$", "context": 0})
     search = messages.ToolCall(id="", name="result.search", arguments=arguments)
 
-    async def told() -> messages.Message:
+    async def ask_and_read_result() -> messages.Message:
         assert isinstance(await ask(database, identity), int)
         answer = messages.Message(role="assistant", text="I look.", calls=(search,))
         model = Model(answer, messages.Message(role="assistant", text="Because."))
         await Worker(database, model).run()
         return model.requests[-1].messages[-1]
 
-    found = await told()
-    assert (found.failed, found.text.split("\n")[1]) == (False, f"988: {lines[987]}")
+    search_result = await ask_and_read_result()
+    assert (search_result.failed, search_result.text.split("\n")[1]) == (False, f"988: {lines[987]}")
     day, never = timedelta(days=1), timedelta()
     rule = retention.Rule(
         transcripts=never, purge=never, tool_results=day, audit=never, tool_pins=never, memory=never, window=day
@@ -293,8 +293,8 @@ async def test_question_finds_a_full_result_until_retention_deletes_it_and_is_th
     for table in ("investigations", "runs"):
         await queue.execute(database, f"UPDATE {table} SET ended_at = ended_at - interval '2 days'")  # noqa: S608
     assert {batch.kind async for batch in retention.batches(database, rule)} == {"tool_results"}
-    gone = await told()
-    message = f"The full text, {len(whole):,} characters, was deleted by retention.tool_results."
+    gone = await ask_and_read_result()
+    message = f"The full text, {len(full_log):,} characters, was deleted by retention.tool_results."
     assert (gone.failed, gone.text) == (True, f"{message} Only what was shown of it is left")
 
 
@@ -309,13 +309,13 @@ async def test_reason_of_a_cancel_is_known_after_a_question(database: databases.
 
 
 async def test_an_edit_of_the_object_neither_stops_nor_holds_a_question(database: databases.Database) -> None:
-    found = queue.subject()
-    identity = await queue.admit(database, found)
+    subject = queue.subject()
+    identity = await queue.admit(database, subject)
     await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
     for generation in (2, 3):  # before the question, and while it is open
-        metadata = found.metadata.model_copy(update={"generation": generation})
-        spec = found.spec.model_copy(update={"suspend": True, "cancel": True})
-        await work.observe(database, found.model_copy(update={"metadata": metadata, "spec": spec}))
+        metadata = subject.metadata.model_copy(update={"generation": generation})
+        spec = subject.spec.model_copy(update={"suspend": True, "cancel": True})
+        await work.observe(database, subject.model_copy(update={"metadata": metadata, "spec": spec}))
         assert not await work.cancel(database, identity, why="user")
         assert not await work.cancel(database, identity, why="resolved")
         if generation == 2:
@@ -323,20 +323,20 @@ async def test_an_edit_of_the_object_neither_stops_nor_holds_a_question(database
         summary = await queue.summary(database, identity)
         assert (summary.generation, summary.stale, summary.phase) == (generation, True, "Completed")
     claim = await queue.claimed(database)
-    assert (claim.run, await queue.told(database, claim)) == (1, None)
+    assert (claim.run, await queue.requested_stop(database, claim)) == (1, None)
 
 
 @pytest.mark.parametrize("running", [False, True], ids=["queued", "running"])
 async def test_the_deletion_of_the_object_ends_an_open_question(database: databases.Database, *, running: bool) -> None:
-    identity = await asked(database)
-    assert [one.id for one in await open_investigations.list_with_question(database, namespace="tarsy")] == [identity]
+    identity = await admit_with_question(database)
+    assert [row.id for row in await open_investigations.list_with_question(database, namespace="tarsy")] == [identity]
     assert await open_investigations.list_open(database, namespace="tarsy") == []
     first = await row_of_first(database)
     claim = await queue.claimed(database) if running else None
     await work.gone(database, identity)
     if claim:
         assert (await runs(database))[1][2] is None, "that is left to its worker"
-        assert await queue.told(database, claim) == "deleted"
+        assert await queue.requested_stop(database, claim) == "deleted"
         await queue.let_leases_pass(database)
         await Worker(database, Model()).run()
     message = "cancelled because its object was deleted"
@@ -361,13 +361,13 @@ async def test_question_is_cancelled_only_by_request(database: databases.Databas
     claim = await queue.claimed(database)
     assert await cancel(database, identity) == 2
     assert await cancel(database, identity) == 2, "it is being stopped"
-    assert await queue.told(database, claim) == "user"
+    assert await queue.requested_stop(database, claim) == "user"
 
 
 async def test_cancelled_question_without_a_worker_ends_with_its_open_executions(
     database: databases.Database,
 ) -> None:
-    identity = await asked(database)
+    identity = await admit_with_question(database)
     first = await row_of_first(database)
     late = await queue.opened(database, await queue.claimed(database))
     await late.commit(
@@ -378,7 +378,7 @@ async def test_cancelled_question_without_a_worker_ends_with_its_open_executions
     await queue.let_leases_pass(database)
     assert await work.sweep(database) == 1
     message = "cancelled by request"
-    assert [one.entry for one in (await queue.log(database, identity))[8:]] == [
+    assert [logged.entry for logged in (await queue.log(database, identity))[8:]] == [
         entries.ExecutionEnded(execution="chat", outcome="Cancelled", error=message),
         entries.RunEnded(run=1, ending="Cancelled", reason="CancelledByUser", message=message),
     ]
@@ -389,7 +389,7 @@ async def test_cancelled_question_without_a_worker_ends_with_its_open_executions
 
 
 async def test_question_is_taken_over_and_released_like_an_investigation(database: databases.Database) -> None:
-    identity = await asked(database)
+    identity = await admit_with_question(database)
     first = await row_of_first(database)
     late = await queue.opened(database, await queue.claimed(database))
     await late.commit(
@@ -411,7 +411,7 @@ async def test_question_is_taken_over_and_released_like_an_investigation(databas
 async def test_the_timeline_tells_takeovers_of_a_question_and_not_its_first_claim(
     database: databases.Database,
 ) -> None:
-    identity = await asked(database)
+    identity = await admit_with_question(database)
 
     async def resumed() -> list[str]:
         log = await queue.log(database, identity)
@@ -429,7 +429,7 @@ async def test_the_timeline_tells_takeovers_of_a_question_and_not_its_first_clai
 
 
 async def test_question_that_crashes_its_workers_is_given_up(database: databases.Database) -> None:
-    identity = await asked(database)
+    identity = await admit_with_question(database)
     first = await row_of_first(database)
     for _ in range(3):
         await queue.claimed(database)
@@ -464,7 +464,7 @@ async def test_question_about_an_unreadable_log_waits_and_does_not_change_the_st
 
 
 async def test_a_run_without_its_question_is_not_run(database: databases.Database) -> None:
-    await asked(database)
+    await admit_with_question(database)
     await queue.execute(database, "UPDATE entries SET run = 2 WHERE seq = 7")
     await Worker(database, Model()).run()
     ((unreadable,),) = await queue.rows(database, "SELECT unreadable FROM work")
@@ -475,7 +475,7 @@ async def test_a_run_without_its_question_is_not_run(database: databases.Databas
 async def test_cancel_ends_the_question_and_its_model_call(
     database: databases.Database, stop: leases.StopReason, ending: str
 ) -> None:
-    identity = await asked(database)
+    identity = await admit_with_question(database)
     model = Model(hangs=True)
     worker = Worker(database, model)
     running = asyncio.create_task(worker.run())
@@ -483,14 +483,14 @@ async def test_cancel_ends_the_question_and_its_model_call(
     worker.leases._leases[identity].stop(stop)
     await running
     assert (await runs(database))[1][2] == ending
-    assert [type(one.entry) for one in (await queue.log(database, identity))[8:]] == [
+    assert [type(logged.entry) for logged in (await queue.log(database, identity))[8:]] == [
         entries.ExecutionEnded,
         entries.RunEnded,
     ]
 
 
 async def test_question_that_is_taken_over_after_its_deadline_sends_no_call(database: databases.Database) -> None:
-    await asked(database)
+    await admit_with_question(database)
     await queue.claimed(database)
     await queue.execute(database, "UPDATE runs SET started_at = started_at - interval '10 minutes' WHERE number = 1")
     await queue.let_leases_pass(database)
@@ -502,7 +502,7 @@ async def test_question_that_is_taken_over_after_its_deadline_sends_no_call(data
 
 
 async def test_log_lines_of_a_question_have_its_run(database: databases.Database, log_lines: loglines.LogLines) -> None:
-    await asked(database)
+    await admit_with_question(database)
     await Worker(database, Model()).run()
     first, *_, last = log_lines()
     assert (first["action"], first["message"], first["run"], first["attempt"]) == ("run_started", "run started", 1, 1)
@@ -512,11 +512,11 @@ async def test_log_lines_of_a_question_have_its_run(database: databases.Database
 async def test_the_time_to_live_counts_from_the_end_of_the_last_question(database: databases.Database) -> None:
     identity = await queue.admit(database, queue.subject(ttlSecondsAfterFinished=60))
     await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
-    await shown(database, identity)
+    await mark_projected(database, identity)
     await queue.execute(database, "UPDATE investigations SET ended_at = clock_timestamp() - interval '2 min'")
 
     async def expired() -> list[UUID]:
-        return [one.id for one in await expiry.expired(database, namespace="tarsy", limit=10)]
+        return [investigation.id for investigation in await expiry.expired(database, namespace="tarsy", limit=10)]
 
     assert await expired() == [identity]
     assert await ask(database, identity) == 1

@@ -1,4 +1,4 @@
-"""What commits and heartbeats read of the queue, in a storm that statistics know nothing of."""
+"""Rows of the queue that commits and heartbeats read, in a storm that statistics know nothing of."""
 
 from __future__ import annotations
 

@@ -45,14 +45,14 @@ def ends_by_itself() -> tuple[entries.Entry, ...]:
 
 
 async def stored(database: databases.Database) -> dict[str, bool | None]:
-    found: list[tuple[str, bool | None]] = await queue.rows(database, "SELECT name, cut_off FROM stages")
-    return dict(found)
+    rows: list[tuple[str, bool | None]] = await queue.rows(database, "SELECT name, cut_off FROM stages")
+    return dict(rows)
 
 
 async def progress(database: databases.Database, identity: UUID) -> str:
-    (item,) = (await listing.page(database, listing.Query(namespaces={"tarsy": ""}), limit=9)).items
-    assert item.progress == (await queue.summary(database, identity)).progress
-    return item.progress
+    (listed,) = (await listing.page(database, listing.Query(namespaces={"tarsy": ""}), limit=9)).items
+    assert listed.progress == (await queue.summary(database, identity)).progress
+    return listed.progress
 
 
 async def test_open_stage_is_neither(database: databases.Database) -> None:

@@ -1,4 +1,4 @@
-"""What a database that goes away looks like from here."""
+"""A database that goes away, as a process sees it."""
 
 from __future__ import annotations
 
@@ -70,24 +70,24 @@ async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgr
             async with database.begin() as connection:
                 await connection.execute(ECHO, {"text": "x"})
 
-        async def look() -> None:
+        async def read_snapshot() -> None:
             async with database.snapshot() as connection:
                 await connection.execute(ECHO, {"text": "x"})
 
         async def run() -> None:
             await database.run(ECHO, text="x")
 
-        for each in (commit, look, run):
+        for each in (commit, read_snapshot, run):
             await each()
         between.blackhole()
         waiting = asyncio.create_task(commit())
-        for each in (commit, look, run, run):
+        for each in (commit, read_snapshot, run, run):
             async with patience.limit():  # a statement has 30 s
                 with databases.time_limit(0.2), pytest.raises(databases.StoreDownError, match="cannot be reached"):
                     await each()
         assert not waiting.done()
         between.heal()
-        for each in (commit, look, run):
+        for each in (commit, read_snapshot, run):
             await each()
         await waiting
         await database.close()
@@ -117,10 +117,10 @@ async def test_server_that_has_said_that_it_ends_the_connection_counts_as_unavai
                     await heartbeat.beat({})
 
         await run()
-        told = between.bytes_down
+        bytes_before = between.bytes_down
         other = await asyncpg.connect(migrated_url)
         await other.execute(ENDS)
-        await between.wait_for(lambda: between.bytes_down > told)
+        await between.wait_for(lambda: between.bytes_down > bytes_before)
         await other.execute("SELECT 1")  # whose answer comes after it
         await other.close()
         with pytest.raises(databases.StoreDownError):

@@ -83,13 +83,13 @@ async def test_setting_of_the_url_applies_to_all_connections(
 
 
 @pytest.mark.parametrize("use", [query, beat])
-@pytest.mark.parametrize(("spoil", "told"), WRONG, ids=NAMES)
+@pytest.mark.parametrize(("spoil", "reason"), WRONG, ids=NAMES)
 async def test_refused_connection_states_the_reason(
-    database: databases.Database, use: Callable[[str], Awaitable[None]], spoil: Callable[[str], str], told: str
+    database: databases.Database, use: Callable[[str], Awaitable[None]], spoil: Callable[[str], str], reason: str
 ) -> None:
     with pytest.raises(databases.StoreDownError) as error:
         await use(spoil(database.url))
-    assert told in str(error.value)
+    assert reason in str(error.value)
     assert "s3cret" not in str(error.value)
 
 
@@ -109,15 +109,15 @@ async def test_refused_listener_logs_the_reason_and_tries_again(
     assert all("the server has no database of this name" in message for message in caplog.messages)
 
 
-@pytest.mark.parametrize(("spoil", "told"), WRONG, ids=NAMES)
+@pytest.mark.parametrize(("spoil", "reason"), WRONG, ids=NAMES)
 def test_migrate_reports_in_one_line_why_the_database_refuses_it(
-    database_url: str, spoil: Callable[[str], str], told: str
+    database_url: str, spoil: Callable[[str], str], reason: str
 ) -> None:
     result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": spoil(database_url)})
     assert result.exit_code == 1
     (line,) = result.output.splitlines()
     assert line.startswith("Error: cannot connect to the database: ")
-    assert told in line
+    assert reason in line
     assert database_url.split("@")[0].rpartition(":")[2] not in line
     assert "s3cret" not in line
 
@@ -128,8 +128,8 @@ def test_migrate_reports_in_one_line_that_it_lacks_a_right(database_url: str, po
     postgres.execute(f"CREATE ROLE guest_{name} LOGIN PASSWORD 'guest'")
     guest = f"postgresql://guest_{name}:guest@127.0.0.1:{postgres.port}/{name}"
     result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": guest})
-    told = "the database user lacks a right on the schema: permission denied for schema public"
-    assert (result.exit_code, result.output) == (1, f"Error: {told}\n")
+    message = "the database user lacks a right on the schema: permission denied for schema public"
+    assert (result.exit_code, result.output) == (1, f"Error: {message}\n")
 
 
 async def test_migrate_waits_for_missing_parts_and_names_them(
@@ -138,19 +138,19 @@ async def test_migrate_waits_for_missing_parts_and_names_them(
     """For the Secret, then for the database of its URL, then for the way into it."""
     file, (address, _, name) = tmp_path / "uri", database_url.rpartition("/")
     url = settings.database_url({"DATABASE_URL_FILE": str(file)})
-    told: asyncio.Queue[str] = asyncio.Queue()
-    migrating = asyncio.create_task(migration.migrate(url, patience=60, waits=told.put_nowait))
+    reports: asyncio.Queue[str] = asyncio.Queue()
+    migrating = asyncio.create_task(migration.migrate(url, patience=60, waits=reports.put_nowait))
     try:
-        assert await told.get() == "DATABASE_URL_FILE: the file that it names: No such file or directory"
+        assert await reports.get() == "DATABASE_URL_FILE: the file that it names: No such file or directory"
         file.write_text(f"{address}/later_{name}")
-        assert "the server has no database of this name" in await told.get()
+        assert "the server has no database of this name" in await reports.get()
         file.write_text(database_url.replace("postgres:", "postgres:s3cret", 1))
-        assert "refuses this user with this password" in await told.get()
+        assert "refuses this user with this password" in await reports.get()
         file.write_text(database_url)
         assert await migrating == ""
     finally:
         migrating.cancel()
-    assert told.empty()
+    assert reports.empty()
 
 
 def test_migrate_waits_no_longer_than_its_limit(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,5 +190,5 @@ def test_migrate_leaves_a_newer_schema_that_serves_it(migrated_url: str, postgre
         database=migrated_url.rpartition("/")[2],
     )
     result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": migrated_url})
-    told = "The database has the newer schema 9999, which supports this version: nothing was changed.\n"
-    assert (result.exit_code, result.output) == (0, told)
+    message = "The database has the newer schema 9999, which supports this version: nothing was changed.\n"
+    assert (result.exit_code, result.output) == (0, message)

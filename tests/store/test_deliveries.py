@@ -120,7 +120,7 @@ async def test_message_that_was_given_up_is_in_the_summary_until_a_later_one_is_
     ]
     assert await stored.give_up(database, receiver="r", limit=10) == []
     given_up = await queue.summary(database, identity)
-    assert [(one.receiver, one.problem) for one in given_up.undelivered] == [("r", "422")]
+    assert [(delivery.receiver, delivery.problem) for delivery in given_up.undelivered] == [("r", "422")]
     assert (given_up.revision, given_up.stale) == (revision + 1, True)
     await queued(database, identity, "resolved", 9)
     await stored.sent(database, identity, await begun(database, identity), receiver="r", sent_as={})
@@ -158,7 +158,7 @@ async def test_message_that_was_never_tried_is_given_up_after_two_days(database:
     given_up = []
     for _ in range(2):
         await queue.execute(database, "UPDATE deliveries SET since = since - interval '25 hours'")
-        given_up.append([one.investigation for one in await stored.give_up(database, receiver="r", limit=10)])
+        given_up.append([delivery.investigation for delivery in await stored.give_up(database, receiver="r", limit=10)])
     assert given_up == [[tried], [waiting]]
     await stored.failed(database, tried, in_flight, receiver="r", problem="422", delay=timedelta(hours=1))
     assert await queue.rows(database, "SELECT count(next_at), count(gave_up_at) FROM deliveries") == [(0, 2)]
@@ -194,19 +194,19 @@ async def test_alert_that_resolves_days_after_the_end_is_news_for_a_receiver_tha
     database: databases.Database,
 ) -> None:
     position = await stored.begin(database)
-    told, untold = await queue.admit(database), await queue.admit(database, queue.subject("other"))
+    informed, untold = await queue.admit(database), await queue.admit(database, queue.subject("other"))
     for _ in range(2):
         writing = await queue.opened(database, await queue.claimed(database))
         await writing.commit(stories.run_ended(final_analysis="done"))
     news = (await stored.changes(database, changed=position, limit=10)).news
     assert {change.id: (change.is_recent, change.told) for change in news} == dict.fromkeys(
-        (told, untold), (True, frozenset())
+        (informed, untold), (True, frozenset())
     )
-    await queued(database, told)
+    await queued(database, informed)
     await queue.execute(database, "UPDATE investigations SET ended_at = ended_at - interval '3 days'")
     (change,) = (await stored.changes(database, changed=position, limit=10)).news
     assert (change.ended_stages, change.alerts) == (0, 0)
-    assert (change.id, change.is_recent, change.told) == (told, False, frozenset({"r"}))
+    assert (change.id, change.is_recent, change.told) == (informed, False, frozenset({"r"}))
 
 
 async def test_receiver_that_takes_no_messages_is_named_with_all_that_wait_for_it(database: databases.Database) -> None:

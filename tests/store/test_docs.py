@@ -24,5 +24,5 @@ async def test_the_views_have_the_columns_that_the_page_names(database: database
     assert [name for name, _ in VIEWS] == ["messages", "llm_interactions", "mcp_interactions"]
     async with database.begin() as connection:
         for name, columns in VIEWS:
-            found = await connection.execute(sqlalchemy.text(f"SELECT * FROM {name}"))  # noqa: S608 - our own names
-            assert list(found.keys()) == [column.strip() for column in columns.split(",")]
+            result = await connection.execute(sqlalchemy.text(f"SELECT * FROM {name}"))  # noqa: S608 - our own names
+            assert list(result.keys()) == [column.strip() for column in columns.split(",")]

@@ -64,8 +64,8 @@ async def test_the_same_episode_is_counted_on_its_investigation(database: databa
     await end(database, ago=timedelta(days=1))
     assert await repeat(database) == identity
     assert await repeat(database) == identity
-    found = await queue.summary(database, identity)
-    assert (found.duplicates, found.alert_status) == (2, "firing")
+    summary = await queue.summary(database, identity)
+    assert (summary.duplicates, summary.alert_status) == (2, "firing")
 
 
 async def test_the_same_episode_is_a_repeat_after_its_object_was_deleted(database: databases.Database) -> None:
@@ -122,19 +122,19 @@ async def test_alerts_that_are_looked_up_together_get_the_verdicts_that_each_get
 async def test_repeats_at_once_are_all_counted(database: databases.Database) -> None:
     identity = await admit(database)
     await asyncio.gather(*(repeat(database) for _ in range(10)))
-    found = await queue.summary(database, identity)
-    assert found.duplicates == 10
+    summary = await queue.summary(database, identity)
+    assert summary.duplicates == 10
 
 
 async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database: databases.Database) -> None:
     await admit(database)
     await end(database, ago=timedelta(days=1))
     newest = await admit(database, starts_at=START + timedelta(days=1))
-    known = await resolve(database, starts_at=START + timedelta(days=1))
-    assert known is not None
-    assert known.id == newest
-    found = await queue.summary(database, newest)
-    assert found.alert_status == "resolved"
+    investigation = await resolve(database, starts_at=START + timedelta(days=1))
+    assert investigation is not None
+    assert investigation.id == newest
+    summary = await queue.summary(database, newest)
+    assert summary.alert_status == "resolved"
     assert await work.stale(database, limit=10)
     assert await resolve(database, fingerprint="19da250ce641f6cc") is None
 
@@ -143,11 +143,11 @@ async def test_late_resolve_of_an_old_episode_does_not_resolve_the_next_one(data
     first = await admit(database)
     await end(database, ago=timedelta(days=1))
     second = await admit(database, starts_at=START + timedelta(days=1))
-    known = await resolve(database, starts_at=START + timedelta(hours=1))
-    assert known is not None
-    assert known.id == first
-    found = await queue.summary(database, second)
-    assert found.alert_status == "firing"
+    investigation = await resolve(database, starts_at=START + timedelta(hours=1))
+    assert investigation is not None
+    assert investigation.id == first
+    summary = await queue.summary(database, second)
+    assert summary.alert_status == "firing"
     assert await resolve(database, starts_at=START - timedelta(hours=1)) is None
 
 
@@ -158,8 +158,8 @@ async def test_chain_decides_whether_a_resolved_alert_cancels_its_investigation(
     made = await queue.received(database, subject())
     identity = await queue.admit(database, made, chain=queue.chain(onResolved=on_resolved))
     await resolve(database)
-    found = await queue.summary(database, identity)
-    assert found.ending == ending
+    summary = await queue.summary(database, identity)
+    assert summary.ending == ending
 
 
 async def test_episode_that_recurs_after_it_was_forgotten_is_stored_again(
@@ -179,24 +179,24 @@ async def test_large_data_reaches_only_its_own_object(database: databases.Databa
         where = {"namespace": "tarsy", "object_name": "web-crash", "name": "5ef"}
         await queueing.keep_large(database, **where, data="large" * 1000, summary="web-0 dies")
     other, rightful, late = large(name="other"), large(), large()
-    identities = [await queue.admit(database, one) for one in (other, rightful, late)]
-    found = [await queue.summary(database, identity) for identity in identities]
-    assert [(one.ending, one.reason) for one in found] == [
+    identities = [await queue.admit(database, admitted) for admitted in (other, rightful, late)]
+    summaries = [await queue.summary(database, identity) for identity in identities]
+    assert [(summary.ending, summary.reason) for summary in summaries] == [
         ("Failed", "AlertDataNotFound"),
         (None, ""),
         ("Failed", "AlertDataNotFound"),
     ]
     (logged,) = await queue.log(database, other.metadata.uid)
-    assert logged.entry == entries.RunEnded(ending="Failed", reason="AlertDataNotFound", message=found[0].message)
-    assert found[0].message == "alertDataRef '5ef' does not exist: another object used it, or it has expired"
-    assert found[0].chain_name is None
-    assert [one.alert_summary for one in found] == ["", "web-0 dies", ""]
-    kept = (await queue.opened(database, await queue.claimed(database))).record.snapshot
-    assert (kept.id, kept.alert_data) == (rightful.metadata.uid, "large" * 1000)
+    assert logged.entry == entries.RunEnded(ending="Failed", reason="AlertDataNotFound", message=summaries[0].message)
+    assert summaries[0].message == "alertDataRef '5ef' does not exist: another object used it, or it has expired"
+    assert summaries[0].chain_name is None
+    assert [summary.alert_summary for summary in summaries] == ["", "web-0 dies", ""]
+    snapshot = (await queue.opened(database, await queue.claimed(database))).record.snapshot
+    assert (snapshot.id, snapshot.alert_data) == (rightful.metadata.uid, "large" * 1000)
     assert await queue.claim(database) is None
 
 
-async def test_without_its_data_a_refused_one_is_refused_for_that(database: databases.Database) -> None:
+async def test_missing_alert_data_is_the_reason_even_of_a_refused_investigation(database: databases.Database) -> None:
     refusal = admission.Refusal(reason="ChainNotFound", message="No chain found")
     identity = await queue.admit(database, large(), chain=refusal)
     assert (await queue.summary(database, identity)).reason == "AlertDataNotFound"

@@ -28,7 +28,7 @@ async def ended(database: databases.Database, *, ago: int, own: int | None = Non
 
 
 async def expired(database: databases.Database) -> list[UUID]:
-    return [one.id for one in await expiry.expired(database, namespace="tarsy", limit=10)]
+    return [investigation.id for investigation in await expiry.expired(database, namespace="tarsy", limit=10)]
 
 
 @pytest.mark.parametrize(

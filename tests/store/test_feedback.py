@@ -41,18 +41,18 @@ async def give(
     return await feedback.give(database, identity, verdict=verdict, cause=cause, note=note, by=by)
 
 
-async def said(database: databases.Database, identity: UUID) -> list[tuple[str, str, str, str]]:
+async def opinions(database: databases.Database, identity: UUID) -> list[tuple[str, str, str, str]]:
     details = await summaries.details(database, identity)
     assert details
     return [(each.author, each.verdict, each.cause, each.note) for each in details.feedback_by_person]
 
 
 async def audited(database: databases.Database) -> list[tuple[Any, ...]]:
-    told = """
+    select = """
       SELECT who, action, detail ->> 'former_verdict', detail ->> 'verdict' FROM audit
       WHERE action LIKE 'feedback%' ORDER BY at
     """
-    return await queue.rows(database, told)
+    return await queue.rows(database, select)
 
 
 async def document(database: databases.Database, identity: UUID) -> str:
@@ -64,7 +64,7 @@ async def document(database: databases.Database, identity: UUID) -> str:
 async def listed(database: databases.Database, **query: Any) -> list[str]:
     page = await listing.page(database, listing.Query(**QUERY, **query), limit=9)
     assert sum(page.counts.values()) == len(page.items)
-    return [item.name for item in page.items]
+    return [row.name for row in page.items]
 
 
 async def test_each_person_has_one_opinion_and_each_change_is_audited_without_its_texts(
@@ -76,18 +76,18 @@ async def test_each_person_has_one_opinion_and_each_change_is_audited_without_it
         assert await give(database, identity, "correct", cause="memory") is None
     assert await give(database, identity, "wrong", by=BEN, note="look again") is None
     assert await give(database, identity, "partly", cause="a limit") is None
-    assert await said(database, identity) == [("anna", "partly", "a limit", ""), ("ben", "wrong", "", "look again")]
+    assert await opinions(database, identity) == [("anna", "partly", "a limit", ""), ("ben", "wrong", "", "look again")]
     exported = await document(database, identity)
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| (.*) \| (.*) \| 20\d\d-.* UTC \|$", exported, re.MULTILINE)
     assert rows == [("anna", "partly", "`a limit`", ""), ("ben", "wrong", "", "`look again`")]
-    (item,) = (await listing.page(database, listing.Query(**QUERY), limit=9)).items
-    assert item.feedback == {"correct": 0, "partly": 1, "wrong": 1}
+    (row,) = (await listing.page(database, listing.Query(**QUERY), limit=9)).items
+    assert row.feedback == {"correct": 0, "partly": 1, "wrong": 1}
     changed = await changes.since(database, changed=before, namespaces={"tarsy": ""}, limit=9)
     assert changed
     assert [summary.id for summary in changed.summaries] == [identity], "so that open lists and pages show it"
     for _ in range(2):
         assert await feedback.withdraw(database, identity, by=ANNA) is None
-    assert await said(database, identity) == [("ben", "wrong", "", "look again")]
+    assert await opinions(database, identity) == [("ben", "wrong", "", "look again")]
     assert await audited(database) == [
         ("anna", "feedback", None, "correct"),
         ("ben", "feedback", None, "wrong"),
@@ -97,7 +97,7 @@ async def test_each_person_has_one_opinion_and_each_change_is_audited_without_it
     assert await queue.rows(database, "SELECT 1 FROM audit WHERE CAST(detail AS text) ~ 'memory|limit|look'") == []
 
 
-async def test_only_what_has_ended_and_can_be_read_takes_feedback(database: databases.Database) -> None:
+async def test_feedback_is_taken_only_on_ended_and_readable_investigations(database: databases.Database) -> None:
     assert await give(database, UUID(int=5), "wrong") == "unknown"
     waiting = await queue.admit(database, queue.subject("waiting"))
     for _ in range(2):  # it waits, it runs
@@ -118,7 +118,7 @@ async def test_only_what_has_ended_and_can_be_read_takes_feedback(database: data
     assert await verdicts.judged(database, verdicts=["correct"], since=LONG_AGO, limit=9) == []
     assert (await measures.read(database)).feedback == {}
     assert await deletion.restore(database, identity, by=BEN) is None
-    assert [verdict for _, verdict, *_ in await said(database, identity)] == ["correct"]
+    assert [verdict for _, verdict, *_ in await opinions(database, identity)] == ["correct"]
     assert await purge.purge(database, identity, by=BEN) is None
     assert await queue.rows(database, "SELECT 1 FROM feedback") == []
     assert await give(database, identity, "wrong") == "unknown"
@@ -138,13 +138,13 @@ async def test_retention_takes_feedback_with_the_transcript_and_a_hold_keeps_it(
     kinds = {batch.kind async for batch in retention.batches(database, rule)}
     assert kinds >= {"transcripts", "purges", "transcript_rows", "investigations"}
     assert await queue.rows(database, "SELECT investigation, note FROM feedback") == [(held, "look again")]
-    assert await said(database, held) == [("anna", "wrong", "", "look again")]
+    assert await opinions(database, held) == [("anna", "wrong", "", "look again")]
 
 
 async def test_feedback_and_purge_at_once_leave_no_feedback_behind(database: databases.Database) -> None:
     identity = await ended(database)
-    given = [give(database, identity, "wrong", by=audit.Caller(who=f"{n}", address="")) for n in range(8)]
-    refusals = await asyncio.gather(*given[:4], purge.purge(database, identity, by=BEN), *given[4:])
+    submissions = [give(database, identity, "wrong", by=audit.Caller(who=f"{n}", address="")) for n in range(8)]
+    refusals = await asyncio.gather(*submissions[:4], purge.purge(database, identity, by=BEN), *submissions[4:])
     assert set(refusals) <= {None, "unknown"}
     assert await queue.rows(database, "SELECT 1 FROM feedback") == []
 
@@ -162,18 +162,18 @@ async def test_lists_filter_by_verdicts_and_the_judged_are_found_by_the_time_of_
     assert await listed(database, feedback="partly", phases=("Completed",)) == ["second"]
     assert await listed(database, feedback="none") == ["third"]
     assert third
-    found = await verdicts.judged(database, verdicts=["wrong", "partly"], since=LONG_AGO, limit=9)
-    assert [(each.investigation, each.name, each.verdict, each.cause) for each in found] == [
+    judged = await verdicts.judged(database, verdicts=["wrong", "partly"], since=LONG_AGO, limit=9)
+    assert [(each.investigation, each.name, each.verdict, each.cause) for each in judged] == [
         (second, "second", "partly", ""),
         (first, "first", "wrong", "the disk"),
     ]
-    latest = found[0].changed_at
-    assert await verdicts.judged(database, verdicts=verdicts.VERDICTS, since=latest, limit=9) == found[:1]
+    latest = judged[0].changed_at
+    assert await verdicts.judged(database, verdicts=verdicts.VERDICTS, since=latest, limit=9) == judged[:1]
     assert await verdicts.judged(database, verdicts=["wrong"], since=latest + timedelta(seconds=1), limit=9) == []
     assert len(await verdicts.judged(database, verdicts=verdicts.VERDICTS, since=LONG_AGO, limit=2)) == 2
 
 
-async def test_of_many_persons_the_latest_are_read_and_all_are_counted(database: databases.Database) -> None:
+async def test_latest_feedback_is_read_and_all_feedback_is_counted(database: databases.Database) -> None:
     identity = await ended(database)
     await queue.execute(
         database,

@@ -24,10 +24,10 @@ async def investigated(
 ) -> tuple[UUID, journals.PgJournal]:
     """Take an episode of the alert, and work on it; entries end it."""
     starts_at = START + timedelta(hours=number)
-    given = await queue.received(
+    received = await queue.received(
         database, queue.subject(f"web-{number}", fingerprint=fingerprint, startsAt=starts_at), rule=RULE
     )
-    identity = await queue.admit(database, given)
+    identity = await queue.admit(database, received)
     writing = await queue.opened(database, await queue.claimed(database))
     if added:
         await writing.commit(*added)
@@ -90,20 +90,20 @@ async def test_a_verdict_against_one_that_was_unchanged_since_is_told_of_the_ful
 ) -> None:
     first, _ = await investigated(database, 1, stories.run_ended())
     await feedback.give(database, first, verdict="correct", cause="", note="", by=ANNA)
-    shown, _ = await investigated(database, 2, unchanged(first))
+    second, _ = await investigated(database, 2, unchanged(first))
     other, _ = await investigated(database, 3, stories.run_ended(), fingerprint="00000000000000bb")
     await feedback.give(database, other, verdict="wrong", cause="", note="", by=ANNA)
     _, writing = await investigated(database, 4)
     former = await writing.former(DAY)
     assert former
     assert not former.is_disputed
-    await feedback.give(database, shown, verdict="wrong", cause="", note="", by=ANNA)
+    await feedback.give(database, second, verdict="wrong", cause="", note="", by=ANNA)
     former = await writing.former(DAY)
     assert former
     assert former.is_disputed
 
 
-async def test_what_was_deleted_is_not_found_and_no_older_one_in_its_place(database: databases.Database) -> None:
+async def test_deleted_run_is_not_found_and_no_older_run_replaces_it(database: databases.Database) -> None:
     await investigated(database, 1, stories.run_ended())
     second, _ = await investigated(database, 2, stories.run_ended())
     _, writing = await investigated(database, 3)
@@ -122,7 +122,12 @@ async def test_whole_results_are_read_until_retention_deletes_them(database: dat
     text = "x" * 100
     asked = stories.asks("k8s.get")
     first, working = await investigated(
-        database, 1, stories.stage_started(), stories.started(), asked, stories.ran(asked, text="x[cut]", whole=text)
+        database,
+        1,
+        stories.stage_started(),
+        stories.started(),
+        asked,
+        stories.ran(asked, text="x[cut]", full_text=text),
     )
     await working.commit(stories.ended(), stories.stage_ended(), stories.run_ended())
     _, writing = await investigated(database, 2)

@@ -1,4 +1,4 @@
-"""What every journal promises, over the one that forgets with its process and the one in Postgres alike.
+"""Promises of every journal, checked over the one that forgets with its process and the one in Postgres alike.
 
 Unit tests of agent and engine run on MemoryJournal; they prove something about production only while both pass here.
 """
@@ -127,13 +127,13 @@ def with_fallbacks(entry: entries.ExecutionStarted) -> entries.ExecutionStarted:
     return replace(entry, agent=replace(entry.agent, fallbacks=FALLBACKS))
 
 
-def answered(*said: messages.Message, execution: str = "collect/1", turn: int = 0) -> entries.Answered:
-    return entries.Answered(execution=execution, turn=turn, messages=said, call=CALL)
+def answered(*added: messages.Message, execution: str = "collect/1", call_number: int = 0) -> entries.Answered:
+    return entries.Answered(execution=execution, turn=call_number, messages=added, call=CALL)
 
 
-def unanswered(failure: messages.Failure, *added: messages.Message, turn: int = 0) -> entries.Unanswered:
+def unanswered(failure: messages.Failure, *added: messages.Message, call_number: int = 0) -> entries.Unanswered:
     call = replace(CALL, attempts=())
-    return entries.Unanswered(execution="collect/1", turn=turn, failure=failure, call=call, messages=added)
+    return entries.Unanswered(execution="collect/1", turn=call_number, failure=failure, call=call, messages=added)
 
 
 def ended(outcome: entries.Outcome = "Completed", error: str = "", *, execution: str = "collect/1") -> entries.Entry:
@@ -151,8 +151,8 @@ def asks(*ids: str, text: str = "") -> messages.Message:
 
 def result(name: str, text: str = "r", *, failed: bool = False, in_doubt: bool = False) -> entries.ToolRun:
     call = messages.ToolCall(id=name, name=TOOLS[1].name, arguments='{"name": "wéb-0"}')
-    said = messages.Message(role="tool", text=text, call_id=name, tool_name=call.name, failed=failed, in_doubt=in_doubt)
-    return entries.ToolRun(call=call, result=said, seconds=0.5)
+    sent = messages.Message(role="tool", text=text, call_id=name, tool_name=call.name, failed=failed, in_doubt=in_doubt)
+    return entries.ToolRun(call=call, result=sent, seconds=0.5)
 
 
 def summed_up(name: str, *, text: str = "", failure: messages.Failure | None = None) -> entries.ToolSummarised:
@@ -206,7 +206,7 @@ STORIES: dict[str, tuple[entries.Entry, ...]] = {
         answered(asks("0.0")),
         ran(result("0.0")),
         entries.ContextCompacted(execution="collect/1", turn=1, results=("0.0",), tokens=200_000, limit=128_000),
-        answered(ANSWER, turn=1),
+        answered(ANSWER, call_number=1),
     ),
     "servers that were away, and a request that was sent again": (
         *OPENING,
@@ -349,7 +349,7 @@ STORIES |= {
         entries.FellBack(
             execution="collect/1", turn=2, provider="openai-default", failure=TIMEOUT, call=replace(COSTLY, retries=3)
         ),
-        answered(ANSWER, turn=2),
+        answered(ANSWER, call_number=2),
         ended(),
     ),
     "a provider that was left at last": (
@@ -362,7 +362,7 @@ STORIES |= {
         answered(asks("0.0", "0.1")),
         ran(result("0.0"), result("0.1")),
         entries.ContextCompacted(execution="collect/1", turn=1, results=("0.0",), tokens=130_000, limit=128_000),
-        answered(ANSWER, turn=1),
+        answered(ANSWER, call_number=1),
         ended(),
     ),
 }
@@ -381,7 +381,7 @@ STORIES |= {
         ),
         summed_up("0.2", text="größer, 3 times"),
         summed_up("0.0", failure=TIMEOUT),
-        answered(ANSWER, turn=1),
+        answered(ANSWER, call_number=1),
     ),
 }
 
@@ -484,9 +484,9 @@ async def test_entries_of_one_commit_are_atomic(opened: Journals, story: Sequenc
 async def test_outcome_is_the_same_with_a_takeover_before_each_entry(
     opened: Journals, story: Sequence[entries.Entry]
 ) -> None:
-    for told, entry in enumerate(story):
+    for index, entry in enumerate(story):
         journal = await opened.open()
-        assert journal.record == folded(story[:told])
+        assert journal.record == folded(story[:index])
         await journal.commit(entry)
     assert (await opened.open()).record == folded(story)
 
@@ -495,13 +495,13 @@ async def test_full_result_is_stored_with_the_cut_one_and_survives_a_takeover(
     opened: Journals,
 ) -> None:
     journal = await opened.open()
-    whole, parts = f"{WHOLE}!", ("0.0", "0.1")
+    full_text, parts = f"{WHOLE}!", ("0.0", "0.1")
     for entry in (*OPENING, answered(asks("0.0", "0.1"))):
         await journal.commit(entry)
     assert [await journal.whole("collect/1", name) for name in parts] == [None, None]
-    await journal.commit(ran(replace(result("0.0"), length=len(whole), whole=whole), result("0.1")))
+    await journal.commit(ran(replace(result("0.0"), length=len(full_text), whole=full_text), result("0.1")))
     for _ in range(2):
-        assert [await journal.whole("collect/1", name) for name in parts] == [whole, None]
+        assert [await journal.whole("collect/1", name) for name in parts] == [full_text, None]
         assert await journal.whole("collect/2", "0.0") is None
         journal = await opened.open()
 
@@ -511,12 +511,12 @@ async def test_whole_of_an_excerpt_is_put_together_again_and_nothing_of_it_is_st
     opened: Journals, database: databases.Database, *, summarised: bool
 ) -> None:
     journal = await opened.open()
-    whole = "".join(f"größer {number} 💥\r\n" for number in range(2_000))
-    shown, excerpt = line_excerpts.render(whole, line_excerpts.choose(whole, 2_000), header="[an excerpt]")
+    text = "".join(f"größer {number} 💥\r\n" for number in range(2_000))
+    rendered, excerpt = line_excerpts.render(text, line_excerpts.choose(text, 2_000), header="[an excerpt]")
     due = entries.SummaryDue(provider="p", tokens=9, reads=2_000) if summarised else None
     run = result("0.0")
     run = replace(
-        run, result=replace(run.result, text=shown), length=len(whole), whole=whole, excerpt=excerpt, summary=due
+        run, result=replace(run.result, text=rendered), length=len(text), whole=text, excerpt=excerpt, summary=due
     )
     for entry in (*OPENING, answered(asks("0.0")), ran(run)):
         await journal.commit(entry)
@@ -528,12 +528,12 @@ async def test_whole_of_an_excerpt_is_put_together_again_and_nothing_of_it_is_st
             )
         )
     for _ in range(2):
-        assert await journal.whole("collect/1", "0.0") == whole
+        assert await journal.whole("collect/1", "0.0") == text
         _, message = journal.record.executions["collect/1"].result("0.0")
-        assert message.text.endswith("2,000 times" if summarised else shown)
+        assert message.text.endswith("2,000 times" if summarised else rendered)
         journal = await opened.open()
     for row in await database.run(sqlalchemy.text("SELECT whole, rest FROM tool_results")):
-        assert (row.whole, len(row.rest)) == ("", len(whole) - excerpt.shown_length)
+        assert (row.whole, len(row.rest)) == ("", len(text) - excerpt.shown_length)
 
 
 class Poisoner:
@@ -581,16 +581,16 @@ async def test_a_model_call_says_how_many_messages_it_was_sent(database: databas
     journal = await journals.open()
     for entry in STORIES["a conclusion that was asked for in vain at first"]:
         await journal.commit(entry)
-    found = await exports.whole(database, UUID(UID))
-    assert [(call.failure, call.context_messages) for call in found.llm_interactions] == [
+    exported = await exports.whole(database, UUID(UID))
+    assert [(call.failure, call.context_messages) for call in exported.llm_interactions] == [
         ("timeout", 2),
         (None, 2),
         ("rejected", 5),
         ("timeout", 5),
         (None, 5),
     ]
-    assert [message.text for message in found.messages[4:]] == [CONCLUDE.text, ANSWER.text]
-    assert {type(stage.total_tokens) for stage in found.stages} == {int}, "a Decimal would be served as a string"
+    assert [message.text for message in exported.messages[4:]] == [CONCLUDE.text, ANSWER.text]
+    assert {type(stage.total_tokens) for stage in exported.stages} == {int}, "a Decimal would be served as a string"
 
 
 async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(database: databases.Database) -> None:
@@ -599,8 +599,8 @@ async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(datab
     journal = await journals.open()
     for entry in STORIES["providers that were left for others"]:
         await journal.commit(entry)
-    found = await exports.whole(database, UUID(UID))
-    asked = [(one.turn, one.provider, one.failure, one.failure_code) for one in found.llm_interactions]
+    exported = await exports.whole(database, UUID(UID))
+    asked = [(call.turn, call.provider, call.failure, call.failure_code) for call in exported.llm_interactions]
     assert asked == [
         (0, "google-default", "rejected", ""),
         (1, "google-default", "fatal", "401"),
@@ -608,7 +608,7 @@ async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(datab
         (2, "größer", "timeout", ""),
         (2, "google-default", None, None),
     ]
-    (attempt,) = found.llm_interactions[1].failed_requests
+    (attempt,) = exported.llm_interactions[1].failed_requests
     assert (attempt.provider, attempt.code, attempt.error) == ("google-default", "503", "503")
 
 
@@ -646,12 +646,12 @@ async def test_commits_at_the_same_time_are_all_kept(opened: Journals) -> None:
     await journal.commit(*OPENING, started(number=2), started(number=3))
     async with asyncio.TaskGroup() as group:
         for number in (1, 2, 3):
-            said = replace(ANSWER, text=f"{number}")
+            answer = replace(ANSWER, text=f"{number}")
             execution = f"collect/{number}"
-            entry = answered(said, execution=execution)
+            entry = answered(answer, execution=execution)
             group.create_task(journal.commit(entry, ended(execution=execution)))
-    found = {name: one.analysis for name, one in journal.record.executions.items()}
-    assert found == {"collect/1": "1", "collect/2": "2", "collect/3": "3"}
+    analyses = {name: state.analysis for name, state in journal.record.executions.items()}
+    assert analyses == {"collect/1": "1", "collect/2": "2", "collect/3": "3"}
     assert (await opened.open()).record == journal.record
 
 
@@ -659,23 +659,23 @@ async def test_commits_at_the_same_time_are_all_kept(opened: Journals) -> None:
 async def test_commit_of_a_cancelled_caller_is_written(opened: Journals, cancelled: int) -> None:
     journal = await opened.open()
     await journal.commit(*OPENING, started(number=2), started(number=3))
-    said = [answered(replace(ANSWER, text=f"{n}"), execution=f"collect/{n}") for n in (1, 2, 3)]
-    tasks = [asyncio.create_task(journal.commit(entry)) for entry in said]
+    answers = [answered(replace(ANSWER, text=f"{n}"), execution=f"collect/{n}") for n in (1, 2, 3)]
+    tasks = [asyncio.create_task(journal.commit(entry)) for entry in answers]
     for _ in range(3):
         await asyncio.sleep(0)
     tasks[cancelled].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     await journal.settle()
     assert (await opened.open()).record == journal.record
-    assert journal.record == folded((*OPENING, started(number=2), started(number=3), *said))
+    assert journal.record == folded((*OPENING, started(number=2), started(number=3), *answers))
 
 
 async def test_lost_lease_fails_concurrent_and_later_commits(opened: Journals) -> None:
     late = await opened.open()
     await late.commit(*OPENING, started(number=2), started(number=3))
     journal = await opened.open()
-    said = [answered(replace(ANSWER, text=f"{n}"), execution=f"collect/{n}") for n in (1, 2, 3)]
-    outcomes = await asyncio.gather(*(late.commit(entry) for entry in said), return_exceptions=True)
+    answers = [answered(replace(ANSWER, text=f"{n}"), execution=f"collect/{n}") for n in (1, 2, 3)]
+    outcomes = await asyncio.gather(*(late.commit(entry) for entry in answers), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == 3 * [ports.LeaseLostError]
     with pytest.raises(ports.LeaseLostError):
         await late.commit(ended("Failed", "late"))
@@ -790,7 +790,7 @@ async def test_no_request_waits_for_model_calls_because_each_needs_what_it_reser
     assert not await may_fit_later(journal, calls)
 
 
-async def test_after_a_takeover_what_was_under_way_is_spent_and_not_waited_for(opened: Journals) -> None:
+async def test_takeover_counts_requests_under_way_as_spent_and_waits_for_none(opened: Journals) -> None:
     journal = await reserving(opened)
     await journal.reserve([charge(600)])
     successor = await opened.open()
@@ -828,8 +828,8 @@ async def test_an_entry_out_of_order_is_refused_and_leaves_nothing_behind(
     opened: Journals, story: Sequence[entries.Entry], entry: entries.Entry
 ) -> None:
     journal = await opened.open()
-    for told in story:
-        await journal.commit(told)
+    for earlier_entry in story:
+        await journal.commit(earlier_entry)
     with pytest.raises(nesting.OutOfOrderError):
         await journal.commit(entry)
     assert journal.record == folded(story)

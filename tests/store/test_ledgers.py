@@ -64,13 +64,13 @@ async def refusing(database: databases.Database, *charges: budgets.Charge) -> li
 
 
 async def used(database: databases.Database) -> dict[str, tuple[int, int]]:
-    """What is used and settled, by budget and subject."""
+    """Return the used and settled amounts, by budget and subject."""
     rows = await queue.rows(database, "SELECT budget || subject, used, settled FROM budget_ledgers ORDER BY 1")
     return {name: (int(used), int(settled)) for name, used, settled in rows}
 
 
 async def amounts(database: databases.Database) -> tuple[int, int, int]:
-    """What is settled, reserved and unconfirmed of the one ledger."""
+    """Return the settled, reserved and unconfirmed amounts of the one ledger."""
     (ledger,) = (await ledgers.read(database, MONTH, limit=10)).ledgers
     return int(ledger.settled), int(ledger.reserved), int(ledger.unconfirmed)
 
@@ -169,7 +169,7 @@ async def test_commit_of_the_answer_settles_its_requests(database: databases.Dat
     assert await queue.rows(database, "SELECT count(*) FROM budget_reservations") == [(0,)]
 
 
-async def test_what_an_ended_run_had_under_way_is_unconfirmed(database: databases.Database) -> None:
+async def test_requests_under_way_of_an_ended_run_are_unconfirmed(database: databases.Database) -> None:
     """A deadline ends a run without the answers that it waits for, and the row keeps its token."""
     claim, log = await started(database)
     await reserve(database, charge(amount=300), claim=claim)

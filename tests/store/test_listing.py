@@ -39,10 +39,10 @@ async def found(database: databases.Database, query: listing.Query) -> set[str]:
     page = await listing.page(database, query, limit=100)
     assert page.next is None
     assert page.exact
-    return {item.name for item in page.items}
+    return {row.name for row in page.items}
 
 
-async def asked(database: databases.Database, search: str, query: listing.Query = ALL) -> listing.Query:
+async def narrowed(database: databases.Database, search: str, query: listing.Query = ALL) -> listing.Query:
     """The query with that search."""
     understood = await listing.understood(database, search)
     assert understood
@@ -50,7 +50,7 @@ async def asked(database: databases.Database, search: str, query: listing.Query 
 
 
 async def searched(database: databases.Database, search: str) -> set[str]:
-    return await found(database, await asked(database, search))
+    return await found(database, await narrowed(database, search))
 
 
 async def walk(database: databases.Database, query: listing.Query, *, limit: int = 2) -> list[listing.Listed]:
@@ -72,23 +72,23 @@ async def end(database: databases.Database, analysis: str = "", summary: str = "
 
 async def test_list_has_the_facts_of_each_investigation(database: databases.Database) -> None:
     identity = await queue.admit(database, queue.subject("web-crash", severity="critical", author="me"))
-    (item,) = (await listing.page(database, ALL, limit=25)).items
-    assert (item.id, item.namespace, item.name, item.alert_type) == (identity, "tarsy", "web-crash", "kubernetes")
-    assert (item.severity, item.author, item.chain_name, item.phase) == ("critical", "me", "pod-crash", "Queued")
-    assert (item.progress, item.current_stage, item.started_at, item.ended_at) == ("0/1", None, None, None)
+    (row,) = (await listing.page(database, ALL, limit=25)).items
+    assert (row.id, row.namespace, row.name, row.alert_type) == (identity, "tarsy", "web-crash", "kubernetes")
+    assert (row.severity, row.author, row.chain_name, row.phase) == ("critical", "me", "pod-crash", "Queued")
+    assert (row.progress, row.current_stage, row.started_at, row.ended_at) == ("0/1", None, None, None)
     journal = await queue.opened(database, await queue.claimed(database))
     await journal.commit(stories.stage_started(), stories.started("one"))
-    (item,) = (await listing.page(database, ALL, limit=25)).items
-    assert (item.phase, item.progress, item.current_stage) == ("Running", "0/1", "analysis")
+    (row,) = (await listing.page(database, ALL, limit=25)).items
+    assert (row.phase, row.progress, row.current_stage) == ("Running", "0/1", "analysis")
     answer = stories.answers("it is the disk", execution="one")
     await journal.commit(answer, stories.ended("one"), stories.stage_ended())
     await journal.commit(replace(stories.run_ended(), summary="s" * 2000))
-    (item,) = (await listing.page(database, ALL, limit=25)).items
-    shown = await queue.summary(database, identity)
-    assert (item.phase, item.progress, item.current_stage) == ("Completed", "1/1", None)
-    assert (item.started_at, item.message) == (shown.started_at, shown.message)
-    assert (item.total_tokens, item.cost, item.summary) == (shown.total_tokens, shown.cost, "s" * 1024)
-    assert item.total_tokens > 0
+    (row,) = (await listing.page(database, ALL, limit=25)).items
+    summary = await queue.summary(database, identity)
+    assert (row.phase, row.progress, row.current_stage) == ("Completed", "1/1", None)
+    assert (row.started_at, row.message) == (summary.started_at, summary.message)
+    assert (row.total_tokens, row.cost, row.summary) == (summary.total_tokens, summary.cost, "s" * 1024)
+    assert row.total_tokens > 0
 
 
 async def test_row_has_all_stages_of_its_chain_with_their_agents(database: databases.Database) -> None:
@@ -128,16 +128,16 @@ async def test_row_of_an_earlier_build_lacks_newer_fields(database: databases.Da
 async def test_row_identifies_its_alert(database: databases.Database) -> None:
     labels = {"alertname": "PodCrash", "namespace": "shop", "pod": "web-0", "container": "app", "x": "y" * 1000}
     source = {"type": "alertmanager", "generatorURL": "http://p.example/g", "externalURL": "http://a.example"}
-    data = json.dumps({"annotations": {"summary": "\n Pod \x1b[31mweb-0\x1b[0m dies\nsecond line", "other": "no"}})
-    identity = await queue.admit(database, queue.subject(alertData=data, labels=labels, source=source))
+    alert = json.dumps({"annotations": {"summary": "\n Pod \x1b[31mweb-0\x1b[0m dies\nsecond line", "other": "no"}})
+    identity = await queue.admit(database, queue.subject(alertData=alert, labels=labels, source=source))
 
     (row,) = map(rows.row, (await listing.page(database, ALL, limit=25)).items)
-    whole = await reads.read(database, identity)
+    investigation = await reads.read(database, identity)
 
     assert row.labels == {"alertname": "PodCrash", "namespace": "shop", "pod": "web-0"}
     assert row.alert_summary == "Pod [31mweb-0 [0m dies"
-    assert (whole.labels, whole.alert_summary) == (row.labels, row.alert_summary)
-    assert (whole.generator_url, whole.external_url) == ("http://p.example/g", "http://a.example")
+    assert (investigation.labels, investigation.alert_summary) == (row.labels, row.alert_summary)
+    assert (investigation.generator_url, investigation.external_url) == ("http://p.example/g", "http://a.example")
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["that ran", "that was refused"])
@@ -155,27 +155,27 @@ async def test_row_has_the_same_facts_as_the_single_answer(database: databases.D
         await journal.commit(stories.ended(), stories.stage_ended())
         ended = stories.run_ended(final_analysis="it is the disk, because ...", summary="it is the disk")
         await journal.commit(replace(ended, grounds="Inspected"))
-    (item,) = (await listing.page(database, ALL, limit=25)).items
-    row = rows.row(item).model_dump(mode="json")
-    whole = (await reads.read(database, identity)).model_dump(mode="json")
+    (listed,) = (await listing.page(database, ALL, limit=25)).items
+    row = rows.row(listed).model_dump(mode="json")
+    answer = (await reads.read(database, identity)).model_dump(mode="json")
     exported = (await exports.whole(database, identity)).model_dump(mode="json")
-    assert row == {name: whole[name] for name in row} == {name: exported[name] for name in row}
+    assert row == {name: answer[name] for name in row} == {name: exported[name] for name in row}
     assert (row["cost"], row["grounded"], row["summary"]) == (
         (None, None, "") if refused else ("0.3", True, "it is the disk")
     )
     assert row["ended_at"]
-    assert whole["runs"][0]["ended_at"] == row["ended_at"]
-    shown = await queue.summary(database, identity)
-    assert events_from_log.end_body(shown)["ended_at"] == row["ended_at"]
+    assert answer["runs"][0]["ended_at"] == row["ended_at"]
+    summary = await queue.summary(database, identity)
+    assert events_from_log.end_body(summary)["ended_at"] == row["ended_at"]
     log = await queue.log(database, identity)
     assert live_events.timestamp(log[-1].at) == row["ended_at"], "the log's last entry is of the same time"
     session = await history.read(database, identity)
     assert session.completed_at_us == statuses.to_us(log[-1].at)
     if not refused:
-        assert [one.ended_at for one in shown.stages] == [one.at for one in log[-2:-1]]
-        assert [one["ended_at"] for one in whole["executions"]] == [live_events.timestamp(log[-3].at)]
+        assert [stage.ended_at for stage in summary.stages] == [logged.at for logged in log[-2:-1]]
+        assert [execution["ended_at"] for execution in answer["executions"]] == [live_events.timestamp(log[-3].at)]
         compat = await sessions.read(database, identity)
-        assert [one.completed_at for one in compat.stages[0].executions] == [log[-3].at]
+        assert [execution.completed_at for execution in compat.stages[0].executions] == [log[-3].at]
 
 
 STANDINGS = list(
@@ -219,9 +219,9 @@ async def test_a_phase_is_the_same_in_filters_in_numbers_and_in_the_status(datab
         suspends=suspends,
         unreadables=unreadables,
     )
-    told = {item.name: (item.id, item.phase) for item in await walk(database, ALL, limit=100)}
+    listed = {row.name: (row.id, row.phase) for row in await walk(database, ALL, limit=100)}
     for name, (ending, state, cancel, suspend, unreadable) in zip(names, STANDINGS, strict=True):
-        identity, phase = told[name]
+        identity, phase = listed[name]
         assert phase == phase_rules.phase(
             ending=ending, state=state, cancel=cancel, suspend=suspend, unreadable=unreadable
         )
@@ -229,10 +229,10 @@ async def test_a_phase_is_the_same_in_filters_in_numbers_and_in_the_status(datab
             assert phase == (await queue.summary(database, identity)).phase
     alone: list[tuple[kind.Phase, ...]] = [(phase,) for phase in PHASES]
     for phases in (*alone, ("Running", "Failed"), ("Queued", "Cancelling")):
-        asked = {item.name for item in await walk(database, replace(ALL, phases=phases), limit=100)}
-        assert asked == {name for name, (_, phase) in told.items() if phase in phases}
+        asked = {row.name for row in await walk(database, replace(ALL, phases=phases), limit=100)}
+        assert asked == {name for name, (_, phase) in listed.items() if phase in phases}
         counts = (await listing.page(database, replace(ALL, phases=phases), limit=1)).counts
-        assert counts == {phase: sum(one == phase for _, one in told.values()) for phase in PHASES}
+        assert counts == {phase: sum(listed_phase == phase for _, listed_phase in listed.values()) for phase in PHASES}
 
 
 async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_all(
@@ -252,7 +252,7 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
     for name, grounds in (("a", "NothingInspected"), ("b", "Inspected"), ("c", "InspectedWithGaps")):
         change = "UPDATE runs SET grounds = :grounds FROM investigations WHERE id = investigation AND name = :name"
         await queue.execute(database, change, name=name, grounds=grounds)
-    items = {item.name: item for item in await walk(database, replace(ALL, key="name", descending=False))}
+    items = {row.name: row for row in await walk(database, replace(ALL, key="name", descending=False))}
     assert list(items) == ["a", "b", "c", "d"]
     assert (items["d"].phase, items["d"].chain_name, items["d"].progress) == ("Failed", None, "0/0")
     assert items["d"].message == "No chain found"
@@ -338,7 +338,7 @@ PIECES = (
         "\u00a0",
     ),
 )
-"""What parsers of texts, of searches and of ours take for something else."""
+"""Pieces that the parsers of texts, of searches and of this product may take for something else."""
 SEARCHES = st.one_of(
     st.lists(st.sampled_from(PIECES), min_size=1, max_size=12).map("".join),
     st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=40),
@@ -348,16 +348,16 @@ _SAYS = "UPDATE investigations SET words = tarsy_words(:said)"
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(said=SEARCHES)
+@given(text=SEARCHES)
 async def test_any_text_with_a_word_finds_its_alert_with_and_without_quotes(
-    database: databases.Database, said: str
+    database: databases.Database, text: str
 ) -> None:
     if not (await listing.page(database, ALL, limit=1)).items:
         await queue.admit(database, queue.subject("it"))
     async with database.begin() as connection:
-        has_words = await connection.scalar(sqlalchemy.text(_HAS_WORDS), {"said": said})
-        await connection.execute(sqlalchemy.text(_SAYS), {"said": f"before {said} after"})
-    for search in (said, f'"{said}"', f'"{said}'):
+        has_words = await connection.scalar(sqlalchemy.text(_HAS_WORDS), {"said": text})
+        await connection.execute(sqlalchemy.text(_SAYS), {"said": f"before {text} after"})
+    for search in (text, f'"{text}"', f'"{text}'):
         assert ((await listing.understood(database, search)) is not None) == has_words
         if has_words:
             assert await searched(database, search) == {"it"}
@@ -377,10 +377,10 @@ async def test_phrase_is_found_on_a_later_page_although_each_page_reads_few_text
     phases: tuple[tuple[kind.Phase, ...], ...] = ((), ("Queued",), ("Completed",), ("Queued", "Completed"))
     for asked_for in phases:
         query = replace(ALL, key=key, descending=descending, phases=asked_for)
-        order = [item.name for item in (await listing.page(database, query, limit=100)).items]
+        order = [row.name for row in (await listing.page(database, query, limit=100)).items]
         for phrase, those in (("it restarts", names - turned), ("restarts it", turned), ("it it", set[str]())):
-            search = await asked(database, f'"{phrase}"', query)
-            assert [item.name for item in await walk(database, search)] == [name for name in order if name in those]
+            search = await narrowed(database, f'"{phrase}"', query)
+            assert [row.name for row in await walk(database, search)] == [name for name in order if name in those]
             page = await listing.page(database, search, limit=100)
             assert (page.exact, sum(page.counts.values()) <= 3, len(page.items) <= 3) == (False, True, True)
     monkeypatch.setattr(listing, "LOOKED_INTO", len(names) + 1)
@@ -396,9 +396,9 @@ async def test_rows_of_a_phrase_search_are_counted(
 ) -> None:
     monkeypatch.setattr(listing, "LOOKED_INTO", 4)
     await seed(database, {f"a{number}" for number in range(10)})
-    page = await listing.page(database, await asked(database, '"it restarts"', replace(ALL, key="name")), limit=100)
-    shown = collections.Counter(item.phase for item in page.items)
-    assert {phase: number for phase, number in page.counts.items() if number} == shown
+    page = await listing.page(database, await narrowed(database, '"it restarts"', replace(ALL, key="name")), limit=100)
+    listed_counts = collections.Counter(row.phase for row in page.items)
+    assert {phase: number for phase, number in page.counts.items() if number} == listed_counts
     assert (len(page.items), page.exact) == (4, False)
 
 
@@ -457,19 +457,19 @@ async def test_pages_miss_nothing_and_tell_nothing_twice_while_others_come_end_a
     await seed(database, still)
     search = listing.Search(text="restarts", phrases=("it restarts",) if key == "name" else ())
     query = replace(ALL, key=key, descending=descending, search=search if key in ("author", "name") else None)
-    order = [item.name for item in (await listing.page(database, query, limit=100)).items]
-    told: list[str] = []
+    order = [row.name for row in (await listing.page(database, query, limit=100)).items]
+    listed_names: list[str] = []
     after, first, dice = None, True, random.Random(2)  # noqa: S311 - any order
-    while (after or first) and len(told) < 100:
+    while (after or first) and len(listed_names) < 100:
         page = await listing.page(database, query, after=after, limit=2)
-        told += [item.name for item in page.items]
+        listed_names += [row.name for row in page.items]
         after, first = page.next, False
         if dice.random() < 0.7:
             new = f"new-{uuid.uuid4()}"
             await seed(database, {f"{new}-{fate}" for fate in ("ends", "goes", "stays")}, moving=True)
             await queue.execute(database, _END, name=f"{new}-ends")
             await queue.execute(database, _PURGE, name=f"{new}-goes")
-    assert [name for name in told if name in still] == order
+    assert [name for name in listed_names if name in still] == order
 
 
 _END = "UPDATE investigations SET ended_at = clock_timestamp(), ending = 'Failed' WHERE name = :name"
@@ -500,11 +500,11 @@ async def test_a_cursor_goes_on_where_its_page_ended(database: databases.Databas
     for key in KEYS:
         query = replace(ALL, key=key)
         first = await listing.page(database, query, limit=2)
-        place = lists.decode_cursor(lists.encode_cursor(first.items[-1].position(key), query), query)
-        assert place == first.next
-        second = await listing.page(database, query, after=place, limit=100)
-        whole = await listing.page(database, query, limit=100)
-        assert [*first.items, *second.items] == whole.items
+        cursor = lists.decode_cursor(lists.encode_cursor(first.items[-1].position(key), query), query)
+        assert cursor == first.next
+        second = await listing.page(database, query, after=cursor, limit=100)
+        full_list = await listing.page(database, query, limit=100)
+        assert [*first.items, *second.items] == full_list.items
 
 
 @pytest.mark.parametrize("search", [None, "restarts", "web 7"])
@@ -514,14 +514,14 @@ async def test_pages_by_number_are_the_list_in_pieces(database: databases.Databa
     query = ALL if search is None else replace(ALL, search=await listing.understood(database, search))
     for key in KEYS:
         sorted_by = replace(query, key=key)
-        whole = await listing.page(database, sorted_by, limit=100)
-        assert len(whole.items) == (1 if search == "web 7" else 12)
+        full_list = await listing.page(database, sorted_by, limit=100)
+        assert len(full_list.items) == (1 if search == "web 7" else 12)
         for size in (1, 5, 12):
             for skip in range(0, 24, size):
                 page = await listing.page(database, sorted_by, skip=skip, limit=size)
-                assert page.items == whole.items[skip : skip + size]
-                assert (page.next is not None) == (len(whole.items) > skip + size)
-                assert page.counts == whole.counts
+                assert page.items == full_list.items[skip : skip + size]
+                assert (page.next is not None) == (len(full_list.items) > skip + size)
+                assert page.counts == full_list.counts
 
 
 TEAMS = {f"team-{number}": f"uid of team-{number}" for number in range(5)}
@@ -554,7 +554,7 @@ async def test_a_list_of_several_namespaces_is_their_lists_merged(
     await scattered(database)
     of_all = replace(ALL, namespaces=TEAMS)
     if search:
-        of_all = await asked(database, search, of_all)
+        of_all = await narrowed(database, search, of_all)
     some: dict[str, Any] = {"severity": "critical", "phases": ("Queued", "Completed")}
     for key, filters in [*((key, {}) for key in KEYS), ("admitted_at", some), ("name", some)]:
         query = replace(of_all, key=key, descending=key != "author" and "severity" not in filters, **filters)
@@ -565,16 +565,16 @@ async def test_a_list_of_several_namespaces_is_their_lists_merged(
             merged += page.items
             counts.update(page.counts)
         walked = await walk(database, query, limit=3)
-        assert collections.Counter(item.id for item in walked) == {item.id: 1 for item in merged}
-        keys = [(position(item, key), item.id) for item in walked]
+        assert collections.Counter(row.id for row in walked) == {row.id: 1 for row in merged}
+        keys = [(position(row, key), row.id) for row in walked]
         assert keys == sorted(keys, reverse=query.descending)
         skipped = await listing.page(database, query, skip=5, limit=9)
         assert list(skipped.items) == walked[5:14]
         assert skipped.counts == counts
 
 
-def position(item: listing.Listed, key: listing.Key) -> Any:
-    value = item.position(key).value
+def position(row: listing.Listed, key: listing.Key) -> Any:
+    value = row.position(key).value
     return (value is None, value or 0) if key == "ended_at" else value
 
 
@@ -583,7 +583,7 @@ async def test_a_list_has_nothing_of_an_earlier_namespace_of_any_of_its_names(da
     of_all = replace(ALL, namespaces=TEAMS)
     assert len(await found(database, of_all)) == 40
     await queue.execute(database, "UPDATE investigations SET namespace_uid = 'uid of ' || namespace")
-    left = {item.name for item in await walk(database, of_all) if item.namespace != "team-2"}
+    left = {row.name for row in await walk(database, of_all) if row.namespace != "team-2"}
     assert await found(database, replace(of_all, namespaces=TEAMS | {"team-2": "uid of a later one"})) == left
     assert 0 < len(left) < 40
 
@@ -602,6 +602,6 @@ async def test_a_hundred_namespaces_are_listed_by_one_statement(
 
     monkeypatch.setattr(databases.Database, "run", counted)
     page = await listing.page(database, replace(ALL, namespaces=teams), limit=25)
-    assert {item.id for item in page.items} == identities
+    assert {row.id for row in page.items} == identities
     assert page.counts["Queued"] == 3
     assert len(statements) == 1

@@ -1,4 +1,4 @@
-"""What a model is writing, from one process to another: two of them, here two databases' worth of connections."""
+"""Text that a model is writing, from one process to another: two of them, here two databases' worth of connections."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ async def test_one_process_may_be_both(migrated_url: str) -> None:
 
 @contextlib.asynccontextmanager
 async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
-    """What was said on a channel until now, when asked."""
+    """Yield a function that returns the payloads sent on a channel until its call."""
     heard: asyncio.Queue[str] = asyncio.Queue()
 
     async def so_far() -> list[str]:
         await notify.post(database, (channel, "until now"))
         async with patience.limit():
-            said = [await heard.get()]
-            while said[-1] != "until now":
-                said.append(await heard.get())
-        return said[:-1]
+            received = [await heard.get()]
+            while received[-1] != "until now":
+                received.append(await heard.get())
+        return received[:-1]
 
     async with (
         connected(url) as database,
@@ -77,7 +77,7 @@ async def overheard(url: str, channel: str) -> AsyncIterator[Callable[[], Any]]:
 
 
 async def test_no_text_is_sent_without_subscribers(migrated_url: str) -> None:
-    async with worker(migrated_url) as speaker, overheard(migrated_url, text_streams.TEXTS) as said:
+    async with worker(migrated_url) as speaker, overheard(migrated_url, text_streams.TEXTS) as sent:
         with speaker.open_stream(turn()) as stream:
             stream.text("It is memory")
             speaker.announce_commit(ID)
@@ -86,7 +86,7 @@ async def test_no_text_is_sent_without_subscribers(migrated_url: str) -> None:
             with speaker.open_stream(turn(OTHER)) as stream:
                 stream.text("It is CPU")
                 await watching.sees(text="It is CPU")
-        assert {payloads.decode(payload)[0][0].investigation for payload in await said()} == {OTHER}
+        assert {payloads.decode(payload)[0][0].investigation for payload in await sent()} == {OTHER}
 
 
 async def test_no_text_is_sent_after_an_announcement_expired(
@@ -99,20 +99,20 @@ async def test_no_text_is_sent_after_an_announcement_expired(
             stream.text("It is ")
             await watching.sees(text="It is ")
             speaker._watched[ID] = time.monotonic()  # as if it had been said long ago
-            async with overheard(migrated_url, text_streams.TEXTS) as said:
+            async with overheard(migrated_url, text_streams.TEXTS) as sent:
                 stream.text("memory")
                 speaker.announce_commit(ID)
                 watching.audience.watch(OTHER)
                 other.text("It is CPU")
                 await watching.until(lambda: watching.pieces[-1].investigation == OTHER)
-                assert [payloads.decode(one)[0][0].investigation for one in await said()] == [OTHER]
+                assert [payloads.decode(payload)[0][0].investigation for payload in await sent()] == [OTHER]
 
 
 async def test_watched_investigations_are_announced_repeatedly_without_resending_text(
     migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text_streams, "WATCHED_EVERY", 0.05)
-    async with worker(migrated_url) as speaker, overheard(migrated_url, text_streams.TEXTS) as said:
+    async with worker(migrated_url) as speaker, overheard(migrated_url, text_streams.TEXTS) as sent:
         with speaker.open_stream(turn()) as stream:
             stream.text("It is ")
             async with overheard(migrated_url, text_streams.WATCHED) as says, watcher(migrated_url) as watching:
@@ -127,7 +127,7 @@ async def test_watched_investigations_are_announced_repeatedly_without_resending
         asked = [json.loads(payload) for payload in heard]
         assert asked[0] == {"v": 1, "anew": [str(ID)], "still": []}
         assert asked[1:] == [{"v": 1, "anew": [], "still": [str(ID)]}] * (len(asked) - 1)
-        assert [(piece.at, piece.text) for payload in await said() for piece in payloads.decode(payload)[0]][:2] == [
+        assert [(piece.at, piece.text) for payload in await sent() for piece in payloads.decode(payload)[0]][:2] == [
             (0, "It is "),
             (6, "memory"),
         ]
@@ -193,10 +193,10 @@ async def test_subscriber_that_joins_during_a_model_call_receives_its_whole_text
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
         with speaker.open_stream(turn()) as stream:
             stream.text(text)
-            async with overheard(migrated_url, text_streams.TEXTS) as said:
+            async with overheard(migrated_url, text_streams.TEXTS) as sent:
                 watching.audience.watch(ID)
                 await watching.sees(text=messages.storable(text))
-                assert len(await said()) > 10
+                assert len(await sent()) > 10
             stream.text("\udca5.")
             await watching.sees(text=messages.storable(text + "\udca5."))
 
@@ -222,10 +222,10 @@ async def test_subscriber_sees_texts_while_written_and_each_commit(migrated_url:
             moved=speaker.announce_commit,
         )
         await supervisor.run(manager.hold(await queue.claimed(database), sent=time.monotonic()))
-        await watching.until(lambda: len(watching.over) == len(watching.shown) > 0)
-        entered = [one.entry for one in await queue.log(database, identity)]
-        texts = [one.messages[-1].text for one in entered if isinstance(one, entries.Answered)]
-        assert list(watching.shown.values()) == texts
+        await watching.until(lambda: len(watching.over) == len(watching.texts) > 0)
+        entered = [logged.entry for logged in await queue.log(database, identity)]
+        texts = [entry.messages[-1].text for entry in entered if isinstance(entry, entries.Answered)]
+        assert list(watching.texts.values()) == texts
         assert identity in watching.moved
 
 
@@ -237,9 +237,9 @@ class Slow:
 
     async def ask(self, _: ports.Request, scope: ports.Scope) -> ports.Answer:
         scope.stream.text("It is ")
-        await self._watching.until(lambda: self._watching.shown.get(f"{scope.execution}.0.text") == "It is ")
+        await self._watching.until(lambda: self._watching.texts.get(f"{scope.execution}.0.text") == "It is ")
         scope.stream.text("memory")
-        await self._watching.until(lambda: self._watching.shown.get(f"{scope.execution}.0.text") == "It is memory")
+        await self._watching.until(lambda: self._watching.texts.get(f"{scope.execution}.0.text") == "It is memory")
         call = entries.ModelCall(provider="scripted", model="scripted", seconds=0.0)
         return ports.Answer(message=messages.Message(role="assistant", text="It is memory"), call=call)
 

@@ -1,4 +1,4 @@
-"""Who waits for whose row: in one order always, and a claim that is cut off while it waits is given back."""
+"""Order of row locks: it is always the same, and a claim that is cut off while it waits is given back."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ async def test_interrupted_claim_is_released(database: databases.Database, claim
         claiming.cancel()
     with pytest.raises(asyncio.CancelledError):
         await claiming
-    found = await queue.summary(database, IDENTITY)
-    assert (found.state, found.attempts) == ("queued", 0)
+    summary = await queue.summary(database, IDENTITY)
+    assert (summary.state, summary.attempts) == ("queued", 0)
 
 
 async def test_briefly_locked_investigation_is_claimed_right_afterwards(
@@ -155,9 +155,9 @@ async def test_briefly_locked_investigation_is_claimed_right_afterwards(
     passed_over = asyncio.Event()
     real = work.claim
 
-    async def claim(*given: Any, **named: Any) -> work.Claim | None:
+    async def claim(*args: Any, **named: Any) -> work.Claim | None:
         try:
-            return await real(*given, **named)
+            return await real(*args, **named)
         except work.BusyError:
             passed_over.set()
             raise
@@ -176,6 +176,6 @@ async def test_briefly_locked_investigation_is_claimed_right_afterwards(
         await claiming
 
 
-async def test_only_a_process_with_nothing_else_to_do_takes_a_hint_for_itself(claims: claimer.Claimer) -> None:
+async def test_hint_is_taken_only_by_a_process_with_nothing_else_to_do(claims: claimer.Claimer) -> None:
     assert claims.hint()
     assert not claims.hint(), "it has yet to look after the first one"

@@ -18,7 +18,7 @@ from tarsy.views import timelines
 
 
 class Reader:
-    """Somebody who polls a timeline, and keeps the newest form of each event."""
+    """Client that polls a timeline and keeps the newest form of each event."""
 
     def __init__(self, database: databases.Database, identity: UUID, *, limit: int) -> None:
         self._database = database
@@ -83,11 +83,11 @@ async def test_a_timeline_that_is_read_while_it_grows_is_the_one_at_the_end(
         if number % 3 == 0:
             await slow.read()
     await slow.catch_up()
-    whole = await at_the_end(database, identity)
-    assert impatient.in_order == whole
-    assert slow.in_order == whole
-    assert not [event for event in whole if event.status == "streaming"]
-    assert {event.type for event in whole} == {
+    final_timeline = await at_the_end(database, identity)
+    assert impatient.in_order == final_timeline
+    assert slow.in_order == final_timeline
+    assert not [event for event in final_timeline if event.status == "streaming"]
+    assert {event.type for event in final_timeline} == {
         "llm_thinking",
         "llm_response",
         "llm_tool_call",
@@ -97,22 +97,22 @@ async def test_a_timeline_that_is_read_while_it_grows_is_the_one_at_the_end(
         "error",
         "resumed",
     }
-    assert {event.status for event in whole} == {"completed", "failed", "timed_out"}
+    assert {event.status for event in final_timeline} == {"completed", "failed", "timed_out"}
     assert (impatient.after, impatient.more) == (len(await queue.log(database, identity)), False)
 
 
 async def test_each_page_is_a_part_of_the_whole_list(database: databases.Database) -> None:
-    """From wherever somebody reads on, each event is told once, in its newest form."""
+    """Each event is sent once, in its newest form, from any position that a reader continues from."""
     identity = await queue.admit(database)
     writing = await take_over(database)
     for number, commit in enumerate(stories.commits(seed=3)):
         if number % 11 == 10:
             writing = await take_over(database)
         await writing.commit(*commit)
-    whole = {event.id: event for event in await at_the_end(database, identity)}
+    final_events = {event.id: event for event in await at_the_end(database, identity)}
     for after in range(len(await queue.log(database, identity))):
         page = await reads.read_timeline(database, identity, after=after, limit=3)
-        assert page.events == [whole[event.id] for event in page.events]
+        assert page.events == [final_events[event.id] for event in page.events]
 
 
 async def test_page_of_an_unknown_investigation_is_none(database: databases.Database) -> None:
@@ -141,8 +141,8 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Counted:
 
     def since() -> int:
         nonlocal count
-        found, count = count, 0
-        return found
+        decoded_count, count = count, 0
+        return decoded_count
 
     monkeypatch.setattr(entry_versions, "decode", counting)
     return since
@@ -153,12 +153,13 @@ async def long_log(database: databases.Database, *, count: int) -> UUID:
     identity = await queue.admit(database)
     writing = await take_over(database)
     await writing.commit(stories.stage_started(), stories.started("one"), stories.started("two", index=1))
-    for turn in range(count):
+    for step in range(count):
         asked = [
-            stories.asks("k8s.pods_log", "k8s.pods_log", execution=execution, turn=turn) for execution in ("one", "two")
+            stories.asks("k8s.pods_log", "k8s.pods_log", execution=execution, call_number=step)
+            for execution in ("one", "two")
         ]
         await writing.commit(*asked)
-        await writing.commit(*(stories.ran(one, place) for one in asked for place in (0, 1)))
+        await writing.commit(*(stories.ran(answer, index) for answer in asked for index in (0, 1)))
     return identity
 
 
@@ -167,7 +168,7 @@ async def test_poll_decodes_only_new_entries(database: databases.Database, decod
     end = len(await queue.log(database, identity))
     assert decoded() == end
     beside = 2 * 3
-    """Of each agent: an answer and its results, before the page or behind it."""
+    """Entries of each agent before the page or behind it: an answer and its results."""
     for after in (end, end - 1, end - 3, end - 20, end // 2, 0):
         for limit in (1, 2, 10):
             page = await log_entries.log_page(database, identity, after=after, limit=limit)
@@ -189,8 +190,10 @@ async def test_a_page_is_cut_where_its_entries_are_large(
         return dice.randbytes(size // 2).hex()
 
     sizes = [2_000, 2_000, 50_000, 2_000]
-    for turn, size in enumerate(sizes):
-        await writing.commit(stories.unanswered(turn=turn, failure=messages.Failure(kind="rejected", text=large(size))))
+    for step, size in enumerate(sizes):
+        await writing.commit(
+            stories.unanswered(call_number=step, failure=messages.Failure(kind="rejected", text=large(size)))
+        )
     monkeypatch.setattr(log_entries, "PAGE_BYTES", 10_000)
 
     async def own_entries(after: int) -> list[int]:

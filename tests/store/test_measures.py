@@ -87,7 +87,7 @@ async def test_claims_without_a_commit_are_counted_and_a_takeover_is_told_from_a
     assert (await measures.read(database)).attempts == {("tarsy", "pod-crash"): 2}
 
 
-async def test_only_the_holder_of_the_lease_exports_and_only_while_it_holds(database: databases.Database) -> None:
+async def test_gauges_are_exported_only_by_the_lease_holder_while_it_holds(database: databases.Database) -> None:
     await queue.admit(database)
     until = 0.0
     gauges = made(database, lambda: until)
@@ -123,7 +123,7 @@ async def test_gauges_that_cannot_be_read_are_not_exported(database: databases.D
     assert scrapes.total(exported(), "tarsy_database_errors_total")
 
 
-async def test_what_is_due_is_exported_and_read_again_after_a_minute(
+async def test_due_counts_are_exported_and_read_again_after_a_minute(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.admit(database)

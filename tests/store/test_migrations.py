@@ -35,8 +35,8 @@ async def empty(database_url: str) -> AsyncIterator[databases.Database]:
 async def test_a_second_migration_changes_nothing(empty: databases.Database) -> None:
     async def relations() -> list[tuple[object, ...]]:
         async with empty.begin() as connection:
-            found = sqlalchemy.text("SELECT relname, oid FROM pg_class WHERE relnamespace = 'public'::regnamespace")
-            return sorted(tuple(row) for row in await connection.execute(found))
+            select = sqlalchemy.text("SELECT relname, oid FROM pg_class WHERE relnamespace = 'public'::regnamespace")
+            return sorted(tuple(row) for row in await connection.execute(select))
 
     await schema.migrate(empty)
     assert await schema.missing(empty) == ""
@@ -69,7 +69,7 @@ async def test_missing_schema_is_reported_with_its_remedy(empty: databases.Datab
 
 
 @pytest.mark.parametrize(
-    ("revision", "told"),
+    ("revision", "reason"),
     [
         ("receipts", "which is at receipts, not live: `tarsy migrate` upgrades it"),
         ("newer", "which is at newer, not live: it belongs to another version of tarsy"),
@@ -77,13 +77,13 @@ async def test_missing_schema_is_reported_with_its_remedy(empty: databases.Datab
     ],
     ids=["older", "newer", "none"],
 )
-async def test_schema_problem_names_both_versions(empty: databases.Database, revision: str | None, told: str) -> None:
+async def test_schema_problem_names_both_versions(empty: databases.Database, revision: str | None, reason: str) -> None:
     await schema.migrate(empty)
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text("DELETE FROM alembic_version"))
         if revision:
             await connection.execute(sqlalchemy.text("INSERT INTO alembic_version VALUES (:at)"), {"at": revision})
-    assert await schema.missing(empty) == f"the database's schema, {told}".replace("live", schema.NEWEST)
+    assert await schema.missing(empty) == f"the database's schema, {reason}".replace("live", schema.NEWEST)
     assert await schema.missing(empty, check_revision=False) == ""
 
 
@@ -102,8 +102,8 @@ async def test_newer_schema_that_serves_this_program_is_used_unchanged(empty: da
     assert await schema.missing(empty) == ""
     assert await schema.migrate(empty) == "newer"
     async with empty.begin() as connection:
-        found = await connection.execute(sqlalchemy.text("SELECT version_num, serves FROM alembic_version"))
-        assert [tuple(row) for row in found] == [("newer", ["newer", schema.NEWEST])]
+        rows = await connection.execute(sqlalchemy.text("SELECT version_num, serves FROM alembic_version"))
+        assert [tuple(row) for row in rows] == [("newer", ["newer", schema.NEWEST])]
 
 
 @pytest.mark.parametrize("serves", [[], [schema.NEWEST], ["newer"], ["newer", f"{schema.NEWEST}er"]])
@@ -119,7 +119,9 @@ async def test_newer_schema_that_does_not_serve_this_program_is_refused(
 
 
 async def test_older_schema_is_migrated(empty: databases.Database) -> None:
-    """A newer program says for each of its revisions whom it serves: what the older one said does not count."""
+    """A newer program records for each of its revisions which programs it serves: the record of the older one does not
+    count.
+    """
     await schema.migrate(empty)
     async with empty.begin() as connection:
         await connection.execute(sqlalchemy.text("ALTER TABLE alembic_version DROP COLUMN serves"))
@@ -142,30 +144,28 @@ UNIQUE = """
 
 @dataclass(frozen=True)
 class Schema:
-    """What programs have to know of a schema to write into it."""
+    """Facts of a schema that programs need to write into it."""
 
     columns: dict[tuple[str, str], tuple[str, ...]]
     """By table and name: type, whether it may be null, and default."""
     rules: frozenset[tuple[str, ...]]
-    """What has to be true of a table's rows."""
+    """Conditions that a table's rows have to meet."""
 
     @classmethod
-    def of(cls, connection: sqlalchemy.Connection) -> Schema:
+    def read(cls, connection: sqlalchemy.Connection) -> Schema:
         columns = {(row[0], row[1]): tuple(row[2:]) for row in connection.execute(sqlalchemy.text(COLUMNS))}
         rules = {tuple(row) for query in (CONSTRAINTS, UNIQUE) for row in connection.execute(sqlalchemy.text(query))}
         return cls(columns, frozenset(rules))
 
     def harm(self, after: Schema) -> list[str]:
-        """What of a later schema keeps a program of this one from going on."""
+        """Return the differences of a later schema that keep a program of this one from going on."""
         tables_of_ours = {table for table, _ in self.columns}
-        changed = [
-            f"{place} is not what it was" for place in self.columns if after.columns.get(place) != self.columns[place]
-        ]
-        added = {place: told for place, told in after.columns.items() if place not in self.columns}
+        changed = [f"{key} is not what it was" for key in self.columns if after.columns.get(key) != self.columns[key]]
+        added = {key: definition for key, definition in after.columns.items() if key not in self.columns}
         wanted = [
-            f"{place} wants a value"
-            for place, (_, nullable, default) in added.items()
-            if place[0] in tables_of_ours and nullable == "NO" and default is None
+            f"{key} wants a value"
+            for key, (_, nullable, default) in added.items()
+            if key[0] in tables_of_ours and nullable == "NO" and default is None
         ]
         ruled = [
             f"{rule} is new"
@@ -187,11 +187,11 @@ async def test_additive_migration_removes_nothing_that_older_programs_use(empty:
 
     def walk(connection: sqlalchemy.Connection) -> None:
         scripts = script.ScriptDirectory(str(Path(databases.__file__).parent / "migrations"))
-        for one in reversed(list(scripts.walk_revisions())):
-            before = Schema.of(connection)
-            revisions.upgrade_to(connection, one.revision)
-            if getattr(one.module, "ADDITIVE", False):
-                assert before.harm(Schema.of(connection)) == [], one.revision
+        for revision in reversed(list(scripts.walk_revisions())):
+            before = Schema.read(connection)
+            revisions.upgrade_to(connection, revision.revision)
+            if getattr(revision.module, "ADDITIVE", False):
+                assert before.harm(Schema.read(connection)) == [], revision.revision
 
     async with empty.begin() as connection:
         await connection.run_sync(walk)
@@ -219,11 +219,11 @@ async def test_migrations_that_break_older_programs_are_recognised(empty: databa
     }[does_harm]
 
     def change(connection: sqlalchemy.Connection) -> None:
-        before = Schema.of(connection)
+        before = Schema.read(connection)
         for statement in changes:
             with connection.begin_nested() as changed:
                 connection.execute(sqlalchemy.text(statement))
-                assert bool(before.harm(Schema.of(connection))) is does_harm, statement
+                assert bool(before.harm(Schema.read(connection))) is does_harm, statement
                 changed.rollback()
 
     await schema.migrate(empty)
@@ -353,5 +353,5 @@ async def test_migration_counts_the_messages_and_calls_of_an_older_log(empty: da
     await schema.migrate(empty)
     async with empty.begin() as connection:
         counts = "SELECT messages, model_calls, tool_calls FROM entries ORDER BY seq"
-        found = [tuple(row) for row in await connection.execute(sqlalchemy.text(counts))]
-    assert found == [counted for _, _, counted in rows]
+        stored_counts = [tuple(row) for row in await connection.execute(sqlalchemy.text(counts))]
+    assert stored_counts == [counted for _, _, counted in rows]

@@ -50,14 +50,14 @@ async def test_hint_stays_in_the_process_only_if_both_of_its_callbacks_take_it(
     database = databases.Database(database_url, channels=channels)
     delivered: list[int] = []
 
-    def take(place: int, _: str) -> bool:
-        delivered.append(place)
-        return takes[place]
+    def take(index: int, _: str) -> bool:
+        delivered.append(index)
+        return takes[index]
 
     async with listening(database_url) as heard:
         await hear(heard, 2)
-        for place in range(2):
-            channels.listen({notify.STATUS: functools.partial(take, place)})
+        for index in range(2):
+            channels.listen({notify.STATUS: functools.partial(take, index)})
         await notify.send(database, (notify.STATUS, "an id"))
         await notify.send(database, (notify.WORK, ""))
         assert await hear(heard, 1 + hears) == [*([notify.STATUS] if hears else []), notify.WORK]

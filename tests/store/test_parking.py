@@ -74,9 +74,9 @@ async def test_a_run_is_parked_once_no_execution_works_and_goes_on_where_it_stoo
     first = Model(agent(identity, 1), until=until)
     await work_on(database, first)
     assert sorted(first.asked) == sorted([agent(identity, 0), agent(identity, 1)]), "each once"
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.state, found.attempts, found.llm_calls) == ("Waiting", "parked", 0, 1)
-    assert found.waits_for == f"waits: {MESSAGE}; it goes on at {until:%Y-%m-%dT%H:%M:%SZ}"
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.state, summary.attempts, summary.llm_calls) == ("Waiting", "parked", 0, 1)
+    assert summary.waits_for == f"waits: {MESSAGE}; it goes on at {until:%Y-%m-%dT%H:%M:%SZ}"
     assert await queue.rows(database, "SELECT token, lease_until FROM work") == [(None, None)]
     assert await queue.claim(database) is None
 
@@ -85,8 +85,8 @@ async def test_a_run_is_parked_once_no_execution_works_and_goes_on_where_it_stoo
     await work_on(database, second)
     assert second.asked[0] == agent(identity, 1), "only the one that waited is asked again"
     assert agent(identity, 0) not in second.asked
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.waits_for, found.wait_reason) == ("Completed", "", None)
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.waits_for, summary.wait_reason) == ("Completed", "", None)
 
 
 async def test_runs_that_wait_for_a_budget_are_queued_once_its_limits_change(database: databases.Database) -> None:
@@ -136,8 +136,8 @@ async def test_parked_runs_are_no_running_nor_queued_ones_until_their_time(datab
 async def test_cancel_of_a_parked_run_ends_it_at_once(database: databases.Database) -> None:
     identity = await parked(database)
     assert await work.cancel(database, identity, why="user") == "Cancelled"
-    found = await queue.summary(database, identity)
-    assert (found.ending, found.waits_for) == ("Cancelled", "")
+    summary = await queue.summary(database, identity)
+    assert (summary.ending, summary.waits_for) == ("Cancelled", "")
     ends = [logged.entry for logged in await queue.log(database, identity)][-4:]
     assert [type(end).__name__ for end in ends] == ["ExecutionEnded", "ExecutionEnded", "StageEnded", "RunEnded"]
 

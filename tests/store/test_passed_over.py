@@ -56,11 +56,11 @@ class Worker:
 
     async def claim(self) -> UUID | None:
         """Claim what it can run, if that waits, and tell others what it passes over."""
-        found = await self.eligible.claim(
+        claimed = await self.eligible.claim(
             self._database, owner=UUID(int=self._number), lease=queue.LEASE, build=queue.BUILD
         )
         await self.report()
-        return found.investigation if found else None
+        return claimed.investigation if claimed else None
 
     async def report(self) -> None:
         self._kept._due = 0.0
@@ -84,13 +84,13 @@ async def marked(database: databases.Database) -> list[UUID]:
 
 async def waits(database: databases.Database, identity: UUID) -> None:
     """Its status is to be written, and says that it waits for a worker, as the lists do."""
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.stale) == ("Queued", True)
-    assert found.shown_message.startswith("waits for a worker that can run its chain: ")
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.stale) == ("Queued", True)
+    assert summary.shown_message.startswith("waits for a worker that can run its chain: ")
     query = listing.Query(namespaces={"tarsy": "any"}, phases=("Queued",))
     (listed,) = (await listing.page(database, query, limit=10)).items
-    assert listed.message == found.shown_message
-    await work.projected(database, identity, revision=found.revision)
+    assert listed.message == summary.shown_message
+    await work.projected(database, identity, revision=summary.revision)
     await passed_over.sweep(database)
     assert not (await queue.summary(database, identity)).stale, "it is told once"
 
@@ -279,9 +279,9 @@ async def test_a_worker_whose_platform_file_comes_later_waits_for_it(
     assert f"references unknown {missing}" in problem
     await wait_ten_minutes(database)
     assert await passed_over.sweep(database) == 1
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.reason) == ("Failed", "ReferenceNotFound")
-    assert problem in found.message
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.reason) == ("Failed", "ReferenceNotFound")
+    assert problem in summary.message
 
     identity = await queue.admit(database, chain=queue.chain(**spec))
     assert await worker.claim() is None
@@ -315,10 +315,10 @@ async def test_investigation_that_all_workers_pass_over_for_ten_minutes_fails_wi
     assert await passed_over.sweep(database) == 0
     await wait_ten_minutes(database)
     assert await passed_over.sweep(database) == 1
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.reason, found.stale) == ("Failed", "ProviderUnusable", True)
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.reason, summary.stale) == ("Failed", "ProviderUnusable", True)
     needs = ("'judge': LLM provider 'only'", "'judge': LLM provider 'other'", "'look': LLM provider 'only'")
-    assert found.message == (
+    assert summary.message == (
         f"no worker could run it for 10 minutes: {'; '.join(f'stage {need} cannot be used: {KEY}' for need in needs)}. "
         "Give the workers what is missing, or use another one in the chain or the platform file, and create the "
         "investigation again"
@@ -334,9 +334,9 @@ async def test_takeover_that_no_worker_can_do_ends_with_its_open_executions(data
     assert await Worker(database, only=KEY, other=KEY).claim() is None
     await wait_ten_minutes(database)
     assert await passed_over.sweep(database, patience=timedelta(minutes=10)) == 1
-    found = await queue.summary(database, identity)
-    assert [(stage.name, stage.outcome) for stage in found.stages] == [("look", "Completed"), ("judge", "Failed")]
-    assert "'look'" not in found.message, "that stage has ended"
+    summary = await queue.summary(database, identity)
+    assert [(stage.name, stage.outcome) for stage in summary.stages] == [("look", "Completed"), ("judge", "Failed")]
+    assert "'look'" not in summary.message, "that stage has ended"
 
 
 async def test_passed_over_time_restarts_with_new_workers(database: databases.Database) -> None:
@@ -369,8 +369,8 @@ async def test_a_worker_that_gets_its_key_at_the_last_moment_runs_it(database: d
     worker.unusable = {}
     assert await worker.claim() == identity
     assert await passed_over.sweep(database) == 0
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.shown_message) == ("Running", "")
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.shown_message) == ("Running", "")
 
 
 async def test_time_in_which_it_is_suspended_is_not_time_in_which_it_is_passed_over(
@@ -406,8 +406,8 @@ async def test_workers_report_usable_providers_while_they_live(database: databas
     assert (await catalogue.workers(database)).count == 0
     await workers.report(database, 2, a=KEY, b="")
     await workers.report(database, 3, roles=("api", "controller", "worker"), a=KEY)
-    found = await catalogue.workers(database)
-    assert (found.count, found.reports, found.unusable) == (2, {"a": [KEY, KEY], "b": [""]}, {"a": KEY})
+    reported = await catalogue.workers(database)
+    assert (reported.count, reported.reports, reported.unusable) == (2, {"a": [KEY, KEY], "b": [""]}, {"a": KEY})
     await workers.report(database, 4)
     assert (await catalogue.workers(database)).unusable == {}, "one says nothing of it"
     await workers.vanish(database, 4)

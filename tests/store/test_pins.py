@@ -1,4 +1,4 @@
-"""What tools are pinned at: one word for all processes, which people alone change."""
+"""Pins of tools: the same for all processes, and changed by people alone."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_concurrent_processes_pin_a_new_tool_once(
     hashes = [f"sha256:{number:064x}" for number in range(10)]
     tools = [f"get{number}" for number in range(20)]
     orders = [tools, tools[::-1]] * 5  # rows that are taken in any order would keep each other waiting for ever
-    looks = [seen(database, **dict.fromkeys(order, one)) for order, one in zip(orders, hashes, strict=True)]
+    looks = [seen(database, **dict.fromkeys(order, digest)) for order, digest in zip(orders, hashes, strict=True)]
     first, *others = await asyncio.gather(*looks)
     assert others == [first] * 9
     assert first.keys() == set(tools)
@@ -48,8 +48,8 @@ async def test_server_with_new_tools_each_time_does_not_fill_the_table(
 ) -> None:
     monkeypatch.setattr(pins, "UNSEEN_MAX", 5)
     assert len(await seen(database, **{f"a{number}": A for number in range(3)})) == 3
-    found = await seen(database, **{f"b{number}": A for number in range(10)})
-    assert found == {"b0": A, "b1": A}
+    pinned = await seen(database, **{f"b{number}": A for number in range(10)})
+    assert pinned == {"b0": A, "b1": A}
     assert await seen(database, c=A, a0=B) == {"a0": A}
     assert await seen(database, "other", c=A) == {"c": A}
     assert await confirm(database, c=A) == {"c": ""}, "people may have one more"
@@ -72,8 +72,8 @@ async def test_accepted_tool_is_pinned_for_all_and_audited(database: databases.D
 
 async def test_hash_in_the_platform_file_is_pinned(database: databases.Database) -> None:
     await seen(database, get=A)
-    kept = pins.Pins(database)
-    assert await kept.pinned("k8s", seen={}, confirmed={"get": B, "new": C}) == {}
+    tool_pins = pins.Pins(database)
+    assert await tool_pins.pinned("k8s", seen={}, confirmed={"get": B, "new": C}) == {}
     assert await seen(database, get=A, new=A) == {"get": B, "new": C}
     assert await queue.rows(database, "SELECT 1 FROM audit") == []
 

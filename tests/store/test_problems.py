@@ -133,7 +133,7 @@ async def test_a_description_says_what_the_api_offers(api: aiohttp.ClientSession
 
 
 @pytest.mark.parametrize("token", [None])
-async def test_without_a_token_json_for_this_machine_is_served(api: aiohttp.ClientSession) -> None:
+async def test_json_for_this_machine_is_served_without_a_token(api: aiohttp.ClientSession) -> None:
     for host in ("localhost", "127.0.0.1", "[::1]", "127.0.0.1:8080", "LOCALHOST:1"):
         json = {"Host": host, "Content-Type": "Application/JSON; charset=utf-8"}
         async with api.post("/api/v1/alerts", data=b"no json", headers=json) as response:
@@ -156,7 +156,7 @@ FORMS = (
 
 @pytest.mark.parametrize("token", [None])
 @pytest.mark.parametrize("path", ["/api/v1/alerts", "/api/v1/webhooks/alertmanager"])
-async def test_without_a_token_nothing_is_taken_that_a_page_can_send(api: aiohttp.ClientSession, path: str) -> None:
+async def test_content_that_a_page_can_send_is_refused_without_a_token(api: aiohttp.ClientSession, path: str) -> None:
     for kind in FORMS:
         headers = {} if kind is None else {"Content-Type": kind}
         async with api.post(path, data=b"{}", headers=headers, skip_auto_headers=["Content-Type"]) as response:

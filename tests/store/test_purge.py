@@ -44,7 +44,7 @@ async def ended(database: databases.Database) -> UUID:
         stories.stage_started(SECRET),
         stories.started(stage=SECRET),
         asked := stories.asks("k8s.pods_log", text=SECRET),
-        stories.ran(asked, text=SECRET, whole=SECRET * 3),
+        stories.ran(asked, text=SECRET, full_text=SECRET * 3),
         stories.ended(error=SECRET),
         stories.stage_ended(SECRET, message=SECRET),
         entries.RunEnded(ending="Failed", reason="Any", message=SECRET, final_analysis=SECRET, summary=SECRET),
@@ -61,11 +61,11 @@ async def ended(database: databases.Database) -> UUID:
 async def everything(database: databases.Database) -> dict[str, str]:
     """The rows of each table, as text."""
     tables = await queue.rows(database, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-    found = {}
+    rows_by_table = {}
     for (table,) in tables:
         rows = await queue.rows(database, f"SELECT CAST(one AS text) FROM {table} AS one")  # noqa: S608 - a table's name
-        found[table] = "\n".join(row for (row,) in rows)
-    return found
+        rows_by_table[table] = "\n".join(row for (row,) in rows)
+    return rows_by_table
 
 
 async def test_purge_deletes_all_text_and_keeps_the_row(database: databases.Database) -> None:
@@ -76,9 +76,9 @@ async def test_purge_deletes_all_text_and_keeps_the_row(database: databases.Data
     answering = await queue.opened(database, await queue.claimed(database))
     assert await purge.purge(database, identity, by=queue.CALLER) == "asked"
     await answering.commit(entries.RunEnded(run=1, ending="Completed", reason="Answered", final_analysis=SECRET))
-    said = {table for table, rows in (await everything(database)).items() if SECRET in rows}
+    tables_with_secret = {table for table, rows in (await everything(database)).items() if SECRET in rows}
     transcript = {"runs", "stages", "executions", "entries", "tool_results", "feedback"}
-    assert said == {*transcript, "investigations", "identities", "large_alerts"}
+    assert tables_with_secret == {*transcript, "investigations", "identities", "large_alerts"}
 
     assert await purge.purge(database, identity, by=queue.CALLER) is None
     left = await everything(database)
@@ -86,11 +86,11 @@ async def test_purge_deletes_all_text_and_keeps_the_row(database: databases.Data
     assert left["large_alerts"].count(SECRET) == 1
     for table in transcript:
         assert left[table] == ""
-    kept = "SELECT name, fingerprint, ending, ended_at > admitted_at, purged_at >= ended_at, author FROM investigations"
-    assert await queue.rows(database, kept) == [("web-crash", FINGERPRINT, "Failed", True, True, "")]
-    told = "SELECT action, who, address, namespace, name FROM audit WHERE investigation = :id ORDER BY at"
+    sql = "SELECT name, fingerprint, ending, ended_at > admitted_at, purged_at >= ended_at, author FROM investigations"
+    assert await queue.rows(database, sql) == [("web-crash", FINGERPRINT, "Failed", True, True, "")]
+    audit_sql = "SELECT action, who, address, namespace, name FROM audit WHERE investigation = :id ORDER BY at"
     by = (queue.CALLER.who, queue.CALLER.address, "tarsy", "web-crash")
-    assert await queue.rows(database, told, id=identity) == [
+    assert await queue.rows(database, audit_sql, id=identity) == [
         ("create", *by),
         ("feedback", *by),
         ("chat", *by),
@@ -202,7 +202,7 @@ async def test_object_left_by_a_purge_expires_at_once(
 
 @pytest.mark.parametrize("order", ["ask purge", "purge ask", "ask purge purge", "purge purge ask", "purge ask purge"])
 async def test_concurrent_question_and_purge_exclude_each_other(database: databases.Database, order: str) -> None:
-    """Whoever comes first waits for the row first, which another transaction has, and gets it first."""
+    """The first to come waits first for the row, which another transaction has, and gets it first."""
     identity = await queue.admit(database)
     await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
     under_way = []
@@ -216,18 +216,18 @@ async def test_concurrent_question_and_purge_exclude_each_other(database: databa
             )
             under_way.append(asyncio.create_task(writing))
             await queue.blocked(database, number)
-    found = await asyncio.gather(*under_way)
-    told = await queue.rows(database, "SELECT action FROM audit WHERE investigation = :id", id=identity)
-    said = await queue.rows(database, "SELECT 1 FROM entries WHERE investigation = :id", id=identity)
+    outcomes = await asyncio.gather(*under_way)
+    actions = await queue.rows(database, "SELECT action FROM audit WHERE investigation = :id", id=identity)
+    entry_rows = await queue.rows(database, "SELECT 1 FROM entries WHERE investigation = :id", id=identity)
     purges = order.split().count("purge")
     if order.startswith("ask"):
-        assert told == [("chat",)]
-        assert found == [1, *["asked"] * purges]
-        assert said
+        assert actions == [("chat",)]
+        assert outcomes == [1, *["asked"] * purges]
+        assert entry_rows
     else:
-        assert told == [("purge",)]
-        assert sorted(map(str, found)) == [*["None"] * purges, "unknown"]
-        assert said == []
+        assert actions == [("purge",)]
+        assert sorted(map(str, outcomes)) == [*["None"] * purges, "unknown"]
+        assert entry_rows == []
 
 
 async def test_entries_committed_while_a_purge_waits_are_purged(database: databases.Database) -> None:

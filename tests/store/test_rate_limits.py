@@ -107,7 +107,7 @@ def test_wait_is_zero_exactly_if_a_request_may_be_granted(
 async def hammered(
     *takers: rate_limits.RateLimits, name: str = "google", tokens: int = 0, times: int
 ) -> tuple[list[ports.Reservation], float]:
-    """What is granted to eight at once of each process until it is as much, and in how many seconds at most."""
+    """Return so many reservations granted to eight takers of each process, and how many seconds that took."""
     granted: list[ports.Reservation] = []
 
     async def keep_taking(taker: rate_limits.RateLimits) -> None:
@@ -124,15 +124,15 @@ async def hammered(
 
 def most_within_a_window(granted: Sequence[ports.Reservation]) -> int:
     """The most requests whose seconds may lie in one window."""
-    seconds = sorted(one.second for one in granted)
-    return max(bisect_right(seconds, second + rate_limits.SECONDS) - place for place, second in enumerate(seconds))
+    seconds = sorted(reservation.second for reservation in granted)
+    return max(bisect_right(seconds, second + rate_limits.SECONDS) - index for index, second in enumerate(seconds))
 
 
 async def test_no_window_holds_more_than_may_be_whichever_process_sends_it(
     database: databases.Database, second: databases.Database
 ) -> None:
-    by_requests = [limited(one, requests=10, window=WINDOW) for one in (database, second)]
-    by_tokens = [limited(one, name="other", tokens=1000, window=WINDOW) for one in (database, second)]
+    by_requests = [limited(process, requests=10, window=WINDOW) for process in (database, second)]
+    by_tokens = [limited(process, name="other", tokens=1000, window=WINDOW) for process in (database, second)]
     (requests, seconds), (tokens, longer) = await asyncio.gather(
         hammered(*by_requests, times=21), hammered(*by_tokens, name="other", tokens=150, times=13)
     )
@@ -143,7 +143,7 @@ async def test_no_window_holds_more_than_may_be_whichever_process_sends_it(
 
 
 class Told(logging.Handler):
-    """What the throttle logs, to be waited for."""
+    """Log handler that keeps what the throttle logs, to be waited for."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,11 +163,11 @@ async def told() -> AsyncIterator[Told]:
     rate_limits.log.setLevel(level)
 
 
-async def refused(taker: rate_limits.RateLimits, told: Told, tokens: int = 0) -> float:
+async def refused(taker: rate_limits.RateLimits, handler: Told, tokens: int = 0) -> float:
     """Take, what has to wait; how many seconds it was told to. It is cancelled then."""
     waiting = asyncio.create_task(taker.take("google", tokens))
     async with patience.limit():
-        line = await told.lines.get()
+        line = await handler.lines.get()
     assert not waiting.done()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)

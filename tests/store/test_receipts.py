@@ -30,10 +30,10 @@ def subject(
     return queue.subject(name, fingerprint=FINGERPRINT, startsAt=START, source=source, **held)
 
 
-def copied(given: investigations.AlertInvestigation) -> investigations.AlertInvestigation:
+def copied(original: investigations.AlertInvestigation) -> investigations.AlertInvestigation:
     """The same object, made anew."""
-    metadata = given.metadata.model_copy(update={"uid": str(uuid.uuid4())})
-    return given.model_copy(update={"metadata": metadata})
+    metadata = original.metadata.model_copy(update={"uid": str(uuid.uuid4())})
+    return original.model_copy(update={"metadata": metadata})
 
 
 async def ask(
@@ -85,27 +85,27 @@ async def repeat(database: databases.Database, *, start: datetime = START) -> UU
 
 
 async def resolve(database: databases.Database) -> UUID | None:
-    known = await episodes.resolve(database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START)
-    return known.id if known else None
+    investigation = await episodes.resolve(database, namespace="tarsy", fingerprint=FINGERPRINT, starts_at=START)
+    return investigation.id if investigation else None
 
 
 @pytest.mark.parametrize("suspend", [False, True])
-@pytest.mark.parametrize("shown", ["nothing", "a guess", "its receipt under another name", "an old receipt"])
+@pytest.mark.parametrize("presented", ["nothing", "a guess", "its receipt under another name", "an old receipt"])
 async def test_object_that_a_user_created_stands_for_no_alert(
-    database: databases.Database, *, shown: str, suspend: bool
+    database: databases.Database, *, presented: str, suspend: bool
 ) -> None:
     receipt = await issue(database)
-    if shown == "an old receipt":
+    if presented == "an old receipt":
         await queue.execute(database, "UPDATE receipts SET created_at = clock_timestamp() - interval '8 days'")
         assert (await issue(database)).word != receipt.word
     words = {"nothing": None, "a guess": "0" * 32}
-    name = "other" if shown == "its receipt under another name" else "web-crash"
-    identity = await queue.admit(database, subject(name, receipt=words.get(shown, receipt.word), suspend=suspend))
+    name = "other" if presented == "its receipt under another name" else "web-crash"
+    identity = await queue.admit(database, subject(name, receipt=words.get(presented, receipt.word), suspend=suspend))
     assert await repeat(database) is None
     assert await repeat(database, start=START + timedelta(hours=1)) is None, "no cool-down either"
     assert await resolve(database) is None
-    found = await queue.summary(database, identity)
-    assert (found.duplicates, found.alert_status, found.state) == (0, None, "queued")
+    summary = await queue.summary(database, identity)
+    assert (summary.duplicates, summary.alert_status, summary.state) == (0, None, "queued")
 
 
 def by(author: str, *, name: str = "web-crash", fingerprint: str = FINGERPRINT) -> investigations.AlertInvestigation:
@@ -116,12 +116,12 @@ async def test_audit_names_the_caller_of_intake_even_if_the_watch_admits_the_obj
     database: databases.Database,
 ) -> None:
     """`queue.received` issues receipts for CALLER's address."""
-    found = await queue.received(database, by("by the watch"))
-    await queue.admit(database, found)
+    received = await queue.received(database, by("by the watch"))
+    await queue.admit(database, received)
     made = await queue.received(database, by("by intake", name="made", fingerprint="another"))
     for address in ("198.51.100.1", "198.51.100.2"):
         await queueing.admit(database, queue.admission(made), just_created=True, address=address)
-    await queue.admit(database, copied(found))
+    await queue.admit(database, copied(received))
     await queue.admit(database, queue.subject("of-people", author="somebody"))
     assert await queue.rows(database, "SELECT action, name, who, address FROM audit ORDER BY who") == [
         ("create", "made", "by intake", "198.51.100.1"),
@@ -143,10 +143,10 @@ async def test_the_first_object_with_the_receipt_stands_for_its_alert_and_a_copy
 
 
 def changed(
-    given: investigations.AlertInvestigation, *, generation: int = 1, **spec: Any
+    original: investigations.AlertInvestigation, *, generation: int = 1, **spec: Any
 ) -> investigations.AlertInvestigation:
     """The same object with another spec: made anew, or edited where it is of a later generation."""
-    copy = copied(given) if generation == 1 else given
+    copy = copied(original) if generation == 1 else original
     metadata = copy.metadata.model_copy(update={"generation": generation})
     return copy.model_copy(update={"metadata": metadata, "spec": copy.spec.model_copy(update=spec)})
 
@@ -187,7 +187,7 @@ async def test_receipt_has_the_digests_of_all_notifications_of_its_episode(datab
     first = await issue(database)
     others = [await issue(database, digest=f"{number}") for number in range(receipts.DIGESTS_MAX - 1)]
     assert others[-1].proves(made)
-    assert len({one.word for one in (first, *others)}) == 1
+    assert len({receipt.word for receipt in (first, *others)}) == 1
     assert (await receipts.read(database, first)) == others[-1]
     assert not (await issue(database, digest="one too many")).proves(made)
     assert (await issue(database)).proves(made)
@@ -233,9 +233,9 @@ async def test_refused_alert_gets_a_new_receipt_and_name_once_its_object_is_dele
 ) -> None:
     receipt = await issue(database)
     identity = await queue.admit(database, await queue.received(database, subject()), chain=REFUSAL)
-    kept = await ask(database)
-    assert isinstance(kept, episodes.Repeat)
-    assert kept.investigation == episodes.Reference(id=identity, name="web-crash")
+    repeated = await ask(database)
+    assert isinstance(repeated, episodes.Repeat)
+    assert repeated.investigation == episodes.Reference(id=identity, name="web-crash")
     await work.gone(database, identity)
     renewed = await issue(database)
     assert renewed.word != receipt.word
@@ -262,7 +262,7 @@ async def test_receipt_whose_object_is_not_admitted_yet_stays_for_an_hour_howeve
 
 async def test_receipts_are_dropped_after_the_window_and_not_within_the_hour(database: databases.Database) -> None:
     receipt = await issue(database)
-    for age, window, kept in (("8 days", "30 days", 1), ("59 minutes", "1 second", 1), ("8 days", "7 days", 0)):
+    for age, window, remaining in (("8 days", "30 days", 1), ("59 minutes", "1 second", 1), ("8 days", "7 days", 0)):
         await queue.execute(
             database,
             "UPDATE receipts SET created_at = clock_timestamp() - CAST(CAST(:age AS text) AS interval)",
@@ -270,7 +270,7 @@ async def test_receipts_are_dropped_after_the_window_and_not_within_the_hour(dat
         )
         count, unit = window.split()
         await receipts.drop_expired(database, window=timedelta(**{f"{unit.removesuffix('s')}s": int(count)}))
-        assert len(await queue.rows(database, "SELECT 1 FROM receipts")) == kept
+        assert len(await queue.rows(database, "SELECT 1 FROM receipts")) == remaining
     for ask in (receipts.rename, receipts.read):
         with pytest.raises(databases.StoreDownError, match="has expired meanwhile"):
             await ask(database, receipt)

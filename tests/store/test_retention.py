@@ -55,7 +55,7 @@ async def ended(database: databases.Database, name: str = "web-crash", *, days: 
         stories.stage_started(),
         stories.started(stage="analysis"),
         asked := stories.asks("k8s.pods_log"),
-        stories.ran(asked, text="part", whole="the whole"),
+        stories.ran(asked, text="part", full_text="the whole"),
         stories.ended(),
         stories.stage_ended("analysis"),
         stories.run_ended(final_analysis="root cause"),
@@ -90,8 +90,8 @@ async def work_off(database: databases.Database, rule: retention.Rule = RULE) ->
 
 async def state(database: databases.Database, identity: UUID) -> str:
     query = "SELECT deleted_at IS NOT NULL, purged_at IS NOT NULL FROM investigations WHERE id = :id"
-    found = await queue.rows(database, query, id=identity)
-    return {(False, False): "visible", (True, False): "deleted", (True, True): "purged"}[found[0]] if found else "gone"
+    rows = await queue.rows(database, query, id=identity)
+    return {(False, False): "visible", (True, False): "deleted", (True, True): "purged"}[rows[0]] if rows else "gone"
 
 
 async def left(database: databases.Database, identity: UUID) -> set[str]:
@@ -187,7 +187,7 @@ async def test_transcripts_go_90_days_after_the_end_and_are_purged_a_week_later(
     assert (await retention.due(database, RULE))["transcripts"] == 1
     counts = await work_off(database)
     assert (counts["transcripts"], "purges" in counts) == (1, False)
-    assert [await state(database, one) for one in (young, old)] == ["visible", "deleted"]
+    assert [await state(database, uid) for uid in (young, old)] == ["visible", "deleted"]
     await date_back(database, old, days=6.9)
     assert "purges" not in await work_off(database)
     await date_back(database, old, days=0.2)
@@ -256,11 +256,11 @@ async def test_hold_keeps_from_all_of_it_until_it_ends(database: databases.Datab
     assert summary is not None
     assert summary.hold == "incident 4711"
     await queue.execute(database, "UPDATE investigations SET purged_at = now()")
-    assert [await purge.delete_batch(database, one) for one in (None, held, deleted)] == [0, 0, 0], "not even then"
+    assert [await purge.delete_batch(database, uid) for uid in (None, held, deleted)] == [0, 0, 0], "not even then"
     await queue.execute(database, "UPDATE investigations SET purged_at = NULL")
 
-    for one in (held, deleted):
-        assert await deletion.release(database, one, by=BY) is None
+    for uid in (held, deleted):
+        assert await deletion.release(database, uid, by=BY) is None
     counts = await work_off(database)
     assert (counts["transcripts"], counts["purges"], counts["audit"]) == (1, 1, 3)
     details = await queue.rows(database, "SELECT CAST(detail AS text) FROM audit WHERE action = 'release'")
@@ -296,7 +296,7 @@ async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(da
     await writing.commit(
         stories.started(stage=""),
         asked,
-        stories.ran(asked, 0, text="a part", whole="the whole", summary=due),
+        stories.ran(asked, 0, text="a part", full_text="the whole", summary=due),
         stories.ran(asked, 1, text="web-0"),
         stories.summarised("0.0", text="all is well"),
         stories.ended(),
@@ -314,16 +314,16 @@ async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(da
     exported = await exports.whole(database, identity)
     called = await traces.read_tool_call(database, identity, number=1)
     lines = (await traces.read(database, identity, after=0, limit=9)).calls
-    told = {
+    notices = {
         "calls": [call.full_result_deleted for call in exported.mcp_interactions],
         "messages": [message.full_result_deleted for message in exported.messages if message.role == "tool"],
         "trace": [line.full_result_deleted for line in lines if line.type == "tool"],
         "call": [called.full_result_deleted, None],
     }
     expected = {"rule": "retention.tool_results", "at": at, "length": 9, "message": message}
-    for place, (first, second) in told.items():
-        assert first is not None, place
-        assert (first.model_dump(), second) == (expected, None), place
+    for reader, (first, second) in notices.items():
+        assert first is not None, reader
+        assert (first.model_dump(), second) == (expected, None), reader
     assert (called.cut, called.whole, called.result, called.summary) == (True, None, "a part", "all is well")
     events = [event for event in exported.timeline if event.type == "tool_result"]
     assert [event.metadata.get("full_result_deleted") for event in events] == [message, None]
@@ -342,21 +342,21 @@ async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(da
     answering = await queue.opened(database, await queue.claimed(database))
     asked = stories.asks("k8s.pods_log", execution="two")
     begun = replace(stories.started("two", stage=""), run=1, kind="chat")
-    await answering.commit(begun, asked, stories.ran(asked, text="a part", whole="new"))
+    await answering.commit(begun, asked, stories.ran(asked, text="a part", full_text="new"))
     later = await exports.whole(database, identity)
     assert [call.full_result_deleted is None for call in later.mcp_interactions] == [False, True, True]
 
 
 @pytest.mark.parametrize(
-    "shown", [masker.withheld(2_000_000), f"web-0\n{results.NO_TIME.format(1_900_000)}"], ids=["all", "the rest"]
+    "result_text", [masker.withheld(2_000_000), f"web-0\n{results.NO_TIME.format(1_900_000)}"], ids=["all", "the rest"]
 )
 async def test_no_reader_of_a_result_that_was_withheld_is_told_that_it_was_deleted(
-    database: databases.Database, shown: str
+    database: databases.Database, result_text: str
 ) -> None:
     identity = await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
     asked = stories.asks("k8s.pods_log")
-    ran = stories.ran(asked, text=shown, summary=entries.SummaryDue(provider="other", tokens=50, reads=1_000))
+    ran = stories.ran(asked, text=result_text, summary=entries.SummaryDue(provider="other", tokens=50, reads=1_000))
     withheld = replace(ran, runs=(replace(ran.runs[0], length=2_000_000),))
     await writing.commit(stories.started(stage=""), asked, withheld, stories.summarised("0.0", text="all is well"))
     await writing.commit(stories.ended(), stories.run_ended())
@@ -367,7 +367,7 @@ async def test_no_reader_of_a_result_that_was_withheld_is_told_that_it_was_delet
             await work_off(database)
         exported = await exports.whole(database, identity)
         called = await traces.read_tool_call(database, identity, number=1)
-        assert (called.cut, called.whole, called.result, called.full_result_deleted) == (True, None, shown, None)
+        assert (called.cut, called.whole, called.result, called.full_result_deleted) == (True, None, result_text, None)
         assert [call.full_result_deleted for call in exported.mcp_interactions] == [None]
         assert "deleted" not in exported.model_dump_json(include={"timeline"})
         asked_for_summary = await traces.read_model_call(database, identity, number=2)
@@ -469,7 +469,7 @@ async def test_batches_pass_over_what_others_have_locked(database: databases.Dat
             sqlalchemy.text("SELECT 1 FROM work WHERE investigation = :id FOR UPDATE"), {"id": locked}
         )
         await work_off(database)
-        assert [await state(database, one) for one in (locked, free)] == ["visible", "deleted"]
+        assert [await state(database, uid) for uid in (locked, free)] == ["visible", "deleted"]
     await work_off(database)
     assert await state(database, locked) == "deleted"
 
@@ -627,11 +627,11 @@ async def test_running_duty_hides_after_90_days_and_purges_7_days_later_all_but_
     assert await left(database, ids["older"]) == set(TRANSCRIPT)
 
     await run_until("retention: transcripts 2, purges 1,")
-    kept = {"young": "visible", "held": "visible", "restored": "visible", "lasting": "visible", "held later": "deleted"}
-    assert await states() == kept | {"old": "deleted", "brief": "deleted", "older": "gone"}
+    rest = {"young": "visible", "held": "visible", "restored": "visible", "lasting": "visible", "held later": "deleted"}
+    assert await states() == rest | {"old": "deleted", "brief": "deleted", "older": "gone"}
     assert await left(database, ids["older"]) == set()
     for identity in ids.values():
         await date_back(database, identity, days=7.1)
     await run_until("retention: transcripts 1, purges 2,")
-    assert await states() == kept | dict.fromkeys(("old", "brief", "older"), "gone") | {"young": "deleted"}
+    assert await states() == rest | dict.fromkeys(("old", "brief", "older"), "gone") | {"young": "deleted"}
     assert await left(database, ids["held"]) == await left(database, ids["held later"]) == set(TRANSCRIPT)

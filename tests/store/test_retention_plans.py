@@ -1,4 +1,6 @@
-"""What retention and expiry read: what a batch changes, whatever else is due, kept, dead or unknown to statistics."""
+"""Rows that retention and expiry read: those that a batch changes, whatever else is due, kept, dead or unknown to
+statistics.
+"""
 
 from __future__ import annotations
 

@@ -45,9 +45,9 @@ async def ended(
         asked = stories.asks("k8s.pods_log", execution=execution, text=f"{stage} looks")
         await journal.commit(stories.stage_started(stage), stories.started(execution, stage=stage))
         await journal.commit(replace(asked, call=RETRIED))
-        await journal.commit(stories.ran(asked, text="a part", whole=f"all that {stage} saw"))
+        await journal.commit(stories.ran(asked, text="a part", full_text=f"all that {stage} saw"))
         await journal.commit(
-            stories.answers(f"{stage} found it", execution=execution, turn=1),
+            stories.answers(f"{stage} found it", execution=execution, call_number=1),
             stories.ended(execution),
             stories.stage_ended(stage),
         )
@@ -153,11 +153,11 @@ async def test_copies_count_in_no_sum(database: databases.Database) -> None:
     again = await retry(database, first, from_stage="remedy")
 
     assert (await queue.summary(database, first)).total_tokens > 0
-    found = await queue.summary(database, again)
-    sums = (found.total_tokens, found.input_tokens, found.llm_calls, found.tool_calls, found.cost)
+    summary = await queue.summary(database, again)
+    sums = (summary.total_tokens, summary.input_tokens, summary.llm_calls, summary.tool_calls, summary.cost)
     assert sums == (0, 0, 0, 0, None)
     listed = (await listing.page(database, listing.Query(namespaces={"tarsy": ""}), limit=9)).items
-    assert {item.id: item.total_tokens > 0 for item in listed} == {first: True, again: False}
+    assert {row.id: row.total_tokens > 0 for row in listed} == {first: True, again: False}
     journal = await queue.opened(database, await queue.claimed(database))
     assert journal.record.runs[entries.INVESTIGATION].retries == 0, "the limit of repeated requests is its own"
 
@@ -174,17 +174,17 @@ async def test_takeover_of_a_retry_reads_the_copies_and_its_own_work(database: d
     takeover = await queue.opened(database, await queue.claimed(database))
     assert takeover.record == journal.record
     assert takeover.record.runs[entries.INVESTIGATION].retries == 2
-    found = await queue.summary(database, again)
-    assert (found.llm_calls, found.total_tokens) == (1, 123)
+    summary = await queue.summary(database, again)
+    assert (summary.llm_calls, summary.total_tokens) == (1, 123)
 
 
 async def test_whole_retry_copies_nothing(database: databases.Database) -> None:
     first = await ended(database, runbook="Look at the disks.")
     again = await retry(database, first)
     assert not await queue.log(database, again)
-    found = await queue.summary(database, again)
-    assert found.retry_of == related.RetryOf(id=first, name="web-crash", from_stage=None)
-    assert [stage.is_copy for stage in found.stage_list] == [False, False, False]
+    summary = await queue.summary(database, again)
+    assert summary.retry_of == related.RetryOf(id=first, name="web-crash", from_stage=None)
+    assert [stage.is_copy for stage in summary.stage_list] == [False, False, False]
 
 
 async def test_both_know_each_other(database: databases.Database) -> None:
@@ -193,15 +193,15 @@ async def test_both_know_each_other(database: databases.Database) -> None:
     again = await retry(database, first, from_stage="analysis")
     newest = await retry(database, first, from_stage="remedy")
 
-    found, original = await queue.summary(database, again), await queue.summary(database, first)
-    assert found.retry_of == related.RetryOf(id=first, name="web-crash", from_stage="analysis")
-    assert [stage.is_copy for stage in found.stage_list] == [True, False, False]
+    retried, original = await queue.summary(database, again), await queue.summary(database, first)
+    assert retried.retry_of == related.RetryOf(id=first, name="web-crash", from_stage="analysis")
+    assert [stage.is_copy for stage in retried.stage_list] == [True, False, False]
     assert original.retried_by
     assert original.retried_by.id == newest
     assert original.stale
     assert original.revision == before.revision + 2
-    by_id = {item.id: item for item in await _listed(database)}
-    assert by_id[again].retry_of == found.retry_of
+    by_id = {row.id: row for row in await _listed(database)}
+    assert by_id[again].retry_of == retried.retry_of
     assert by_id[first].retried_by == original.retried_by
 
 
@@ -234,9 +234,9 @@ async def test_object_without_a_receipt_is_refused_and_gets_nothing(database: da
     decided = await admission_of(database, first, from_stage="remedy", proven=False)
     assert await queueing.admit(database, decided)
 
-    found = await queue.summary(database, decided.id)
-    assert (found.phase, found.reason, found.message) == ("Failed", "RetryNotProven", queueing.UNPROVEN)
-    assert (found.chain_name, found.retry_of) == (None, None)
+    summary = await queue.summary(database, decided.id)
+    assert (summary.phase, summary.reason, summary.message) == ("Failed", "RetryNotProven", queueing.UNPROVEN)
+    assert (summary.chain_name, summary.retry_of) == (None, None)
     (end,) = await queue.log(database, decided.id)
     assert isinstance(end.entry, entries.RunEnded)
     assert (await queue.summary(database, first)).retried_by is None
@@ -265,8 +265,8 @@ async def test_object_without_a_receipt_learns_nothing_of_the_investigation_that
         original=await originals.load(database, UUID(uid)),
     )
     assert await queueing.admit(database, decided)
-    found = await queue.summary(database, theirs.metadata.uid)
-    assert (found.reason, found.message) == ("RetryNotProven", queueing.UNPROVEN)
+    summary = await queue.summary(database, theirs.metadata.uid)
+    assert (summary.reason, summary.message) == ("RetryNotProven", queueing.UNPROVEN)
 
 
 async def test_copy_of_an_object_with_a_receipt_is_refused(database: databases.Database) -> None:
@@ -295,11 +295,11 @@ async def test_retry_of_what_is_purged_meanwhile_is_refused_if_it_needs_the_tran
     decided = await admission_of(database, first, from_stage=from_stage)
     assert await purge.purge(database, first, by=queue.CALLER) is None
     assert await queueing.admit(database, decided)
-    found = await queue.summary(database, decided.id)
+    summary = await queue.summary(database, decided.id)
     if from_stage:
-        assert (found.reason, found.ending) == ("NotRetriable", "Failed")
+        assert (summary.reason, summary.ending) == ("NotRetriable", "Failed")
     else:
-        assert found.phase == "Queued", "its object has the alert, and the decision has the chain"
+        assert summary.phase == "Queued", "its object has the alert, and the decision has the chain"
 
 
 async def test_purge_at_the_same_time_leaves_a_whole_copy_or_a_refusal(database: databases.Database) -> None:
@@ -310,15 +310,15 @@ async def test_purge_at_the_same_time_leaves_a_whole_copy_or_a_refusal(database:
             queueing.admit(database, decided), purge.purge(database, first, by=queue.CALLER)
         )
         assert refused is None
-        found = await queue.summary(database, decided.id)
+        summary = await queue.summary(database, decided.id)
         log = await queue.log(database, decided.id)
-        if found.ending is None:
+        if summary.ending is None:
             assert [row.seq for row in log] == list(range(1, 15))
             journal = await queue.opened(database, await queue.claimed(database))
             assert set(journal.record.stages) == {"collect", "analysis"}
             await journal.commit(stories.run_ended("Failed", "StagesFailed"))
         else:
-            assert (found.reason, len(log)) == ("NotRetriable", 1)
+            assert (summary.reason, len(log)) == ("NotRetriable", 1)
 
 
 async def test_audit_says_who_retried_what(database: databases.Database) -> None:

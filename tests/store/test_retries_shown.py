@@ -24,7 +24,7 @@ RETRY = entries.ModelRetried(
 BEGUN = (stories.stage_started(), stories.started())
 
 
-async def shown(database: databases.Database, claim: work.Claim) -> tuple[str, ...]:
+async def retrying(database: databases.Database, claim: work.Claim) -> tuple[str, ...]:
     return (await queue.summary(database, str(claim.investigation))).retrying
 
 
@@ -36,22 +36,22 @@ async def test_retry_is_shown_until_its_answer_is_there(database: databases.Data
     before = await queue.summary(database, str(claim.investigation))
     assert before.retrying == ()
     await writing.commit(RETRY)
-    found = await queue.summary(database, str(claim.investigation))
-    (told,) = found.retrying
+    summary = await queue.summary(database, str(claim.investigation))
+    (message,) = summary.retrying
     assert re.fullmatch(
-        r"google-default: 429 too fast; the request is sent again at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", told
+        r"google-default: 429 too fast; the request is sent again at \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", message
     )
-    assert found.shown_message == told
+    assert summary.shown_message == message
     query = listing.Query(namespaces={"tarsy": "any"})
-    assert [one.message for one in (await listing.page(database, query, limit=1)).items] == [told], "in lists, too"
-    assert found.stale
-    assert found.revision > before.revision
+    assert [row.message for row in (await listing.page(database, query, limit=1)).items] == [message], "in lists, too"
+    assert summary.stale
+    assert summary.revision > before.revision
     logged = (await queue.log(database, str(claim.investigation)))[-1]
     again = logged.at + timedelta(seconds=90)
-    assert told.endswith(f"{again:%Y-%m-%dT%H:%M:%SZ}"), "by the clock of the database"
-    assert found.committed_at == logged.at
+    assert message.endswith(f"{again:%Y-%m-%dT%H:%M:%SZ}"), "by the clock of the database"
+    assert summary.committed_at == logged.at
     await writing.commit(stories.answers())
-    assert await shown(database, claim) == ()
+    assert await retrying(database, claim) == ()
 
 
 async def test_retry_is_not_shown_once_its_worker_is_gone(database: databases.Database) -> None:
@@ -60,11 +60,11 @@ async def test_retry_is_not_shown_once_its_worker_is_gone(database: databases.Da
     writing = await queue.opened(database, claim)
     await writing.commit(*BEGUN, RETRY)
     await writing.commit(RETRY)
-    assert await shown(database, claim)
+    assert await retrying(database, claim)
     await work.release(database, claim)
-    assert await shown(database, claim) == ()
+    assert await retrying(database, claim) == ()
     await queue.claimed(database)
-    assert await shown(database, claim) == (), "the next worker has sent nothing again yet"
+    assert await retrying(database, claim) == (), "the next worker has sent nothing again yet"
 
 
 async def test_retry_is_no_progress(database: databases.Database) -> None:
@@ -91,5 +91,5 @@ async def test_error_with_a_code_of_its_own_and_a_long_one_are_short(database: d
     )
     await writing.commit(*BEGUN)
     await writing.commit(long)
-    (told,) = await shown(database, claim)
-    assert told.startswith(f"p: {'x' * 199}… (code ECONN); ")
+    (message,) = await retrying(database, claim)
+    assert message.startswith(f"p: {'x' * 199}… (code ECONN); ")

@@ -1,4 +1,6 @@
-"""What an alert says of its agents' tools stands in the log from its admission on, for every worker and for people."""
+"""Tools that an alert selects for its agents: they stand in the log from its admission on, for every worker and for
+people.
+"""
 
 from __future__ import annotations
 
@@ -45,16 +47,16 @@ async def test_refused_investigation_has_only_its_end_in_the_log(database: datab
     identity = await queue.admit(database, queue.subject(mcp=MCP), chain=refusal)
     (only,) = await queue.log(database, identity)
     assert isinstance(only.entry, entries.RunEnded)
-    found = await summaries.load(database, identity)
-    assert found is not None
-    assert (found.reason, found.message) == (refusal.reason, refusal.message)
+    details = await summaries.load(database, identity)
+    assert details is not None
+    assert (details.reason, details.message) == (refusal.reason, refusal.message)
 
 
 async def test_every_process_reads_the_latest_tools_of_servers(
     database: databases.Database,
 ) -> None:
-    said = [{"name": "get", "read_only": True, "description": ""}, {"name": "exec", "read_only": False}]
-    for process, seconds, tools in (("1", 1, said[:1]), ("2", 2, said)):
+    offered = [{"name": "get", "read_only": True, "description": ""}, {"name": "exec", "read_only": False}]
+    for process, seconds, tools in (("1", 1, offered[:1]), ("2", 2, offered)):
         stopped = json.dumps({"stopped": [{"tool": "run", "pinned": "", "offered": "1"}]})
         details = ("process", "p", "{}"), ("tools", "k8s", json.dumps({"tools": tools})), ("server", "k8s", stopped)
         for kind, name, detail in details:
@@ -69,7 +71,7 @@ async def test_every_process_reads_the_latest_tools_of_servers(
                 seconds=seconds,
                 detail=detail,
             )
-    found = await catalogue.tools_by_server(database)
-    assert {name: [(tool.name, tool.read_only, tool.stopped) for tool in tools] for name, tools in found.items()} == {
+    listed = await catalogue.tools_by_server(database)
+    assert {name: [(tool.name, tool.read_only, tool.stopped) for tool in tools] for name, tools in listed.items()} == {
         "k8s": [("get", True, False), ("exec", False, False), ("run", True, True)]
     }

@@ -172,8 +172,8 @@ async def test_run_that_is_taken_over_after_its_deadline_sends_no_call(database:
     await queue.let_leases_pass(database)
     model = Model(done)
     await Worker(database, model).run()
-    found = await queue.summary(database, identity)
-    assert (found.ending, found.reason, model.asked) == ("TimedOut", "DeadlineExceeded", [])
+    summary = await queue.summary(database, identity)
+    assert (summary.ending, summary.reason, model.asked) == ("TimedOut", "DeadlineExceeded", [])
 
 
 async def test_deadline_during_the_summary_ends_a_run_with_the_outcome_of_its_stages(
@@ -190,19 +190,19 @@ async def test_deadline_during_the_summary_ends_a_run_with_the_outcome_of_its_st
         return await done(request, scope)
 
     await Worker(database, Model(ask)).run()
-    found = await queue.summary(database, identity)
-    assert (found.ending, found.reason, found.final_analysis, found.summary) == (
+    summary = await queue.summary(database, identity)
+    assert (summary.ending, summary.reason, summary.final_analysis, summary.summary) == (
         "Completed",
         "StagesCompleted",
         "done",
         "",
     )
-    (told,) = [
+    (ended,) = [
         logged.entry
         for logged in await queue.log(database, identity)
         if isinstance(logged.entry, entries.ExecutionEnded) and logged.entry.outcome == "TimedOut"
     ]
-    assert told.error == "the investigation's deadline came first"
+    assert ended.error == "the investigation's deadline came first"
 
 
 @pytest.mark.parametrize("spoilt", [False, True], ids=["a log that can be read", "one that cannot"])
@@ -221,8 +221,8 @@ async def test_run_that_crashes_its_workers_is_given_up_without_reading_its_log(
     await queue.let_leases_pass(database)
     model = Model(done)
     await Worker(database, model).run()
-    found = await queue.summary(database, identity)
-    assert (found.ending, found.reason, model.asked) == ("Failed", "AttemptsExhausted", [])
+    summary = await queue.summary(database, identity)
+    assert (summary.ending, summary.reason, model.asked) == ("Failed", "AttemptsExhausted", [])
     ends = [logged.entry for logged in (await queue.log(database, identity))[2:]]
     assert [type(end) for end in ends] == [entries.ExecutionEnded, entries.StageEnded, entries.RunEnded]
 
@@ -238,9 +238,9 @@ async def test_unreadable_entry_is_skipped_even_if_its_text_cannot_be_stored(
     identity = await admitted(database)
     await queue.execute(database, UNSTORABLE)
     await Worker(database, Model(done)).run()
-    found = await queue.summary(database, identity)
-    assert found.phase == "Suspended"
-    assert "\ufffdx" in found.waits_for
+    summary = await queue.summary(database, identity)
+    assert summary.phase == "Suspended"
+    assert "\ufffdx" in summary.waits_for
 
 
 async def test_suspended_and_let_go_at_once_all_agents_go_on_together(database: databases.Database) -> None:

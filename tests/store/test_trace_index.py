@@ -65,7 +65,7 @@ async def test_index_has_every_stage_execution_and_call_with_the_facts_of_its_li
             assert getattr(row, field) == getattr(line, field), (key, field)
         assert row.ended_at == line.created_at
     details = await reads.read(database, identity)
-    assert [row.execution for row in listed if row.type == "execution"] == [one.id for one in details.executions]
+    assert [row.execution for row in listed if row.type == "execution"] == [agent.id for agent in details.executions]
     assert [row.name for row in listed if row.type == "stage"] == ["collect", "analysis"]
 
 
@@ -184,17 +184,17 @@ async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_anoth
     quiet = stories.ran(asked, 0, text="nothing")
     log: list[entries.Entry] = [stories.stage_started(), stories.started()]
     log += [entry for _ in range(300) for entry in (asked, quiet, ran)]
-    log.append(stories.answers("it was oomkilled", turn=99))
+    log.append(stories.answers("it was oomkilled", call_number=99))
     identity = await written(database, iter((entry,) for entry in log))
 
     for needle, models in (("oomKILLED", [301]), ('"quoted" line\nOOM', [])):
         first = await traces.read_matches(database, identity, needle=needle, after=0)
-        found = first
+        page = first
         llm, tool = list(first.model_call_numbers), list(first.tool_call_numbers)
-        while found.more:
-            found = await traces.read_matches(database, identity, needle=needle, after=found.last)
-            llm += found.model_call_numbers
-            tool += found.tool_call_numbers
+        while page.more:
+            page = await traces.read_matches(database, identity, needle=needle, after=page.last)
+            llm += page.model_call_numbers
+            tool += page.tool_call_numbers
         assert first.more
         assert llm == models
         assert tool == [number * 2 for number in range(1, 301)]
@@ -243,13 +243,13 @@ async def test_page_begins_at_the_row_that_is_named(database: databases.Database
     identity = await written(database, stories.commits(seed=7))
     listed = await rows(database, identity)
     tool = next(row for row in reversed(listed) if row.type == "tool")
-    place = listed.index(tool)
+    index = listed.index(tool)
 
     for name in (tool.id, f"{tool.execution}.{tool.tool_call_id}"):
         page = await traces.read_index(database, identity, row=name, limit=3)
-        assert (page.offset, page.rows) == (place, listed[place : place + 3])
+        assert (page.offset, page.rows) == (index, listed[index : index + 3])
     aligned = await traces.read_index(database, identity, row=tool.id, align=10)
-    assert aligned.offset == place - place % 10
+    assert aligned.offset == index - index % 10
     by_entry = await traces.read_index(database, identity, row=f"entry-{tool.seq}", limit=1)
     assert by_entry.rows[0].seq == tool.seq
     assert (await traces.read_index(database, identity, row="no such row", offset=2)).offset == 2

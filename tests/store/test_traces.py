@@ -149,7 +149,7 @@ async def test_an_investigation_that_was_killed_twice_is_one_piece(
         await queue.let_leases_pass(database)
         async with process(database, collector) as second:
             journal = await second.journal()
-            await journal.commit(stories.answers(turn=1), stories.ended(), stories.stage_ended(STAGE))
+            await journal.commit(stories.answers(call_number=1), stories.ended(), stories.stage_ended(STAGE))
             if not sent_before_the_kill:
                 await second.kill()
         await queue.let_leases_pass(database)
@@ -168,7 +168,7 @@ async def test_an_investigation_that_was_killed_twice_is_one_piece(
         assert len(roots) == 1, "it ends once"
 
 
-async def test_after_a_release_nothing_is_sent_twice(database: databases.Database) -> None:
+async def test_nothing_is_sent_twice_after_a_release(database: databases.Database) -> None:
     identity = await admitted(database)
     async with collectors.collector() as collector:
         async with process(database, collector) as first:
@@ -264,8 +264,8 @@ async def test_500_tool_calls_are_500_spans(database: databases.Database) -> Non
         async with process(database, collector) as worker:
             journal = await worker.journal()
             await journal.commit(stories.stage_started(STAGE), stories.started(stage=STAGE))
-            for turn in range(50):
-                asked = stories.asks(*["k8s.get"] * 10, turn=turn)
+            for call_number in range(50):
+                asked = stories.asks(*["k8s.get"] * 10, call_number=call_number)
                 await journal.commit(asked)
                 await journal.commit(stories.ran(asked))
             assert worker.exporter.lost == 0

@@ -25,7 +25,7 @@ def side_by_side() -> list[entries.Entry]:
     dice = random.Random(7)  # noqa: S311 - which one comes next
     left = {name: turns(name, count=count) for name, count in (("a", 3), ("b", 1), ("c", 5))}
     log: list[entries.Entry] = [stories.stage_started()]
-    log += [stories.started(name, index=place) for place, name in enumerate(left)]
+    log += [stories.started(name, index=index) for index, name in enumerate(left)]
     while left:
         name = dice.choice(sorted(left))
         log.append(left[name].pop(0))
@@ -39,40 +39,40 @@ async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever
     database: databases.Database,
 ) -> None:
     log = side_by_side()
-    whole = await exports.whole(database, await written(database, log))
+    exported = await exports.whole(database, await written(database, log))
     identity = await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))
-    said: list[transcripts.Message] = []
+    paged_messages: list[transcripts.Message] = []
     calls: list[trace_views.Line] = []
     page, trace = transcripts.Messages(messages=[], last=0, more=True), trace_views.Trace(calls=[], last=0, more=True)
     for size, committed in ((1, log[:5]), (2, log[5:20]), (3, log[20:30]), (500, log[30:])):
         await journal.commit(*committed)
         while page.messages or page.more:
             page = await reads.read_messages(database, identity, after=page.last, limit=size)
-            said += page.messages
+            paged_messages += page.messages
         while trace.calls or trace.more:
             trace = await traces.read(database, identity, after=trace.last, limit=size)
             calls += trace.calls
         page, trace = page.model_copy(update={"more": True}), trace.model_copy(update={"more": True})
-    assert [one.model_dump(exclude={"created_at"}) for one in said] == [
-        one.model_dump(exclude={"created_at"}) for one in whole.messages
+    assert [message.model_dump(exclude={"created_at"}) for message in paged_messages] == [
+        message.model_dump(exclude={"created_at"}) for message in exported.messages
     ]
-    models, tools = ([one for one in calls if one.type == kind] for kind in ("llm", "tool"))
-    assert [(one.n, one.seq) for one in models] == [(one.n, one.seq) for one in whole.llm_interactions]
-    assert [(one.n, one.seq) for one in tools] == [(one.n, one.seq) for one in whole.mcp_interactions]
+    models, tools = ([row for row in calls if row.type == kind] for kind in ("llm", "tool"))
+    assert [(row.n, row.seq) for row in models] == [(row.n, row.seq) for row in exported.llm_interactions]
+    assert [(row.n, row.seq) for row in tools] == [(row.n, row.seq) for row in exported.mcp_interactions]
     for line in tools:
-        shown = await traces.read_tool_call(database, identity, number=line.n)
-        by = await traces.read_model_call(database, identity, number=shown.asked_by)
+        tool_call = await traces.read_tool_call(database, identity, number=line.n)
+        by = await traces.read_model_call(database, identity, number=tool_call.asked_by)
         assert by.answer
-        assert shown.tool_call_id in [call.id for call in by.answer.tool_calls]
-        assert (shown.seq, shown.execution, by.execution) == (line.seq, line.execution, line.execution)
+        assert tool_call.tool_call_id in [call.id for call in by.answer.tool_calls]
+        assert (tool_call.seq, tool_call.execution, by.execution) == (line.seq, line.execution, line.execution)
     for find, kind in ((traces.read_model_call, "llm"), (traces.read_tool_call, "tool")):
         with pytest.raises(problems.Problem, match=f"the trace has no {kind} call 99 yet"):
             await find(database, identity, number=99)
 
 
 async def test_no_page_is_empty_before_the_end(database: databases.Database) -> None:
-    silent = [stories.unanswered(turn=turn) for turn in range(3)]
+    silent = [stories.unanswered(call_number=call_number) for call_number in range(3)]
     compacted = entries.ContextCompacted(execution="one", turn=3, results=("0.0",), tokens=9, limit=8)
     ends: list[entries.Entry] = [
         part
@@ -89,7 +89,7 @@ async def test_no_page_is_empty_before_the_end(database: databases.Database) -> 
         stories.started(),
         *silent,
         compacted,
-        stories.answers(turn=3),
+        stories.answers(call_number=3),
         stories.ended(),
     ]
     identity = await written(database, [*first, stories.stage_ended(), *ends, stories.run_ended()])
@@ -120,11 +120,11 @@ async def test_an_export_is_of_the_moment_in_which_it_began(database: databases.
     first = await anext(pieces)
     await journal.commit(*log[30:])
     rest = b"".join([piece async for piece in pieces])
-    found = investigations.Export.model_validate_json(first + rest)
-    assert {one.seq for one in found.messages} <= set(range(1, 31))
-    assert max(one.seq for one in found.timeline) <= 30
-    assert None in {one.outcome for one in found.executions}, "they end later"
-    assert (found.log_seq, found.phase) == (30, "Running")
+    exported = investigations.Export.model_validate_json(first + rest)
+    assert {message.seq for message in exported.messages} <= set(range(1, 31))
+    assert max(event.seq for event in exported.timeline) <= 30
+    assert None in {execution.outcome for execution in exported.executions}, "they end later"
+    assert (exported.log_seq, exported.phase) == (30, "Running")
     assert (await exports.whole(database, identity)).phase == "Completed"
     assert b"c2VjcmV0" not in first + rest
 
@@ -149,12 +149,12 @@ async def test_export_of_a_transcript_that_is_deleted_meanwhile_is_incomplete(da
 async def test_secret_in_instructions_is_in_no_answer(database: databases.Database) -> None:
     """Chains and agents' instructions are kept as they were written: agents run with them."""
     secret = "ghp_" + "0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX"
-    told = f"Send it to the webhook with {secret}."
-    agents = [{"name": "Own", "customInstructions": told, "mcpServers": []}]
+    instruction = f"Send it to the webhook with {secret}."
+    agents = [{"name": "Own", "customInstructions": instruction, "mcpServers": []}]
     chain = queue.chain(agents=agents, stages=[{"name": "analysis", "agent": "Own"}])
     identity = await queue.admit(database, chain=chain)
-    agent = replace(stories.AGENT, custom_instructions=told, server_instructions=(("k8s", told),))
-    prompt = messages.Message(role="system", text=f"You are an agent. {told}")
+    agent = replace(stories.AGENT, custom_instructions=instruction, server_instructions=(("k8s", instruction),))
+    prompt = messages.Message(role="system", text=f"You are an agent. {instruction}")
     log: list[entries.Entry] = [
         stories.stage_started(),
         replace(stories.started(agent=agent), messages=(prompt, stories.PROMPT[1])),
@@ -169,16 +169,16 @@ async def test_secret_in_instructions_is_in_no_answer(database: databases.Databa
     exported = await exports.whole(database, identity)
     assert exported.chain
     assert exported.chain.root["agents"][0]["name"] == "Own"
-    shown = [
+    answers = [
         exported.model_dump_json(),
         (await reads.read(database, identity)).model_dump_json(),
         (await reads.read_messages(database, identity, after=0, limit=500)).model_dump_json(),
         (await traces.read_model_call(database, identity, number=1)).model_dump_json(),
         b"".join([piece async for piece in export.as_markdown(database, head)]).decode(),
     ]
-    for said in shown:
-        assert secret not in said
-        assert "[MASKED" in said
+    for answer in answers:
+        assert secret not in answer
+        assert "[MASKED" in answer
 
 
 async def test_names_of_executions_beyond_the_listed_ones_are_resolved(
@@ -194,10 +194,10 @@ async def test_names_of_executions_beyond_the_listed_ones_are_resolved(
 
 async def test_export_has_each_event_once(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = await written(database, side_by_side())
-    whole = await exports.whole(database, identity)
+    exported = await exports.whole(database, identity)
     monkeypatch.setattr(transcript_pages, "BATCH_ENTRIES", 3)
     again = await exports.whole(database, identity)
-    assert again == whole
+    assert again == exported
     assert len({event.id for event in again.timeline}) == len(again.timeline)
 
 
@@ -213,12 +213,12 @@ def summed_up() -> list[entries.Entry]:
         stories.stage_started(),
         stories.started(),
         asked,
-        stories.ran(asked, 0, text="line 0, größer\n[cut]\n", whole=WHOLE, summary=DUE),
+        stories.ran(asked, 0, text="line 0, größer\n[cut]\n", full_text=WHOLE, summary=DUE),
         stories.ran(asked, 1, text=f"{WHOLE[:2000]}", summary=DUE),
         stories.ran(asked, 2, text="web-0"),
         stories.summarised("0.1", failure=stories.OVERLOADED),
         stories.summarised("0.0", text="größer, 9,000 times"),
-        stories.answers("so", turn=1),
+        stories.answers("so", call_number=1),
     ]
 
 
@@ -246,14 +246,14 @@ async def test_summary_is_a_model_call_of_the_trace_with_its_request(database: d
     assert (tried.answer, tried.failure_code) == (None, "503")
     assert summary.answer
     assert (summary.answer.text, summary.problem, summary.context_messages) == ("größer, 9,000 times", "", 2)
-    for shown, whole in ((tried, WHOLE[:2000]), (summary, WHOLE)):
-        assert shown.request
-        system, user = shown.request.messages
+    for call, full_text in ((tried, WHOLE[:2000]), (summary, WHOLE)):
+        assert call.request
+        system, user = call.request.messages
         assert "<!-- DATA 0123abcd START -->" in system.text, "the word that it was asked with"
         assert user.text.startswith("Investigation: tarsy/web-crash\n")
-        told = user.text.rpartition("<!-- DATA 0123abcd START -->\n")[2]
-        assert (told.startswith(whole[:300]), f"{whole[-600:]}\n<!--" in told) == (True, True)
-        assert "are left out here]" in told, "it was shown 1,000 characters"
+        excerpt = user.text.rpartition("<!-- DATA 0123abcd START -->\n")[2]
+        assert (excerpt.startswith(full_text[:300]), f"{full_text[-600:]}\n<!--" in excerpt) == (True, True)
+        assert "are left out here]" in excerpt, "it was shown 1,000 characters"
     assert read.request
     texts = {sent.tool_call_id: sent.text for sent in read.request.messages if sent.role == "tool"}
     assert texts["0.0"].endswith("\ngrößer, 9,000 times"), "the agent read the summary"
@@ -262,9 +262,9 @@ async def test_summary_is_a_model_call_of_the_trace_with_its_request(database: d
 
 async def test_tokens_of_summaries_are_counted_on_their_execution(database: databases.Database) -> None:
     identity = await written(database, summed_up())
-    shown = await exports.whole(database, identity)
-    assert (shown.llm_calls, shown.total_tokens) == (4, 4 * stories.CALL.usage.total_tokens)
-    assert [event.type for event in shown.timeline].count("mcp_tool_summary") == 2
+    exported = await exports.whole(database, identity)
+    assert (exported.llm_calls, exported.total_tokens) == (4, 4 * stories.CALL.usage.total_tokens)
+    assert [event.type for event in exported.timeline].count("mcp_tool_summary") == 2
     markdown = b"".join(
         [piece async for piece in export.as_markdown(database, await head(database, identity))]
     ).decode()
@@ -274,26 +274,26 @@ async def test_tokens_of_summaries_are_counted_on_their_execution(database: data
 
 
 async def head(database: databases.Database, identity: UUID) -> summaries.Details:
-    found = await summaries.details(database, identity)
-    assert found
-    return found
+    details = await summaries.details(database, identity)
+    assert details
+    return details
 
 
 async def test_full_result_of_eight_mebibytes_is_not_in_the_log(
     database: databases.Database,
 ) -> None:
-    """And nobody who loads the log reads it."""
+    """A reader of the log does not read it."""
     asked = stories.asks("k8s.pods_log")
     lines = "".join(
         f"2026-11-21T20:00:{number % 60:02} web-{number} {number * 7919 % 1_000_003:x} ok\n"
         for number in range(200_000)
     )
-    whole = lines[: 8 * 1024 * 1024]
+    full_log = lines[: 8 * 1024 * 1024]
     identity = await queue.admit(database)
     claim = await queue.claimed(database)
     journal = await queue.opened(database, claim)
     await journal.commit(stories.stage_started(), stories.started(), asked)
-    await journal.commit(stories.ran(asked, 0, text=whole[: 64 * 1024], whole=whole))
-    assert await transcript_pages.full_result(database, identity, "one", "0.0") == whole
+    await journal.commit(stories.ran(asked, 0, text=full_log[: 64 * 1024], full_text=full_log))
+    assert await transcript_pages.full_result(database, identity, "one", "0.0") == full_log
     ((read,),) = await queue.rows(database, "SELECT sum(octet_length(CAST(body AS text))) FROM entries")
     assert read < 100_000

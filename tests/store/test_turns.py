@@ -158,9 +158,9 @@ async def test_changed_limit_is_exact_while_workers_die_and_runs_are_parked(
         meanwhile = await states()
         assert meanwhile["running"] <= max(before["running"], former, limit)
         await claim_in_all_processes()
-        found = await states()
-        assert found["running"] == max(meanwhile["running"], min(limit, found["running"] + found["queued"]))
-        parked = max(parked, found["parked"])
+        counts = await states()
+        assert counts["running"] == max(meanwhile["running"], min(limit, counts["running"] + counts["queued"]))
+        parked = max(parked, counts["parked"])
         for claim in list(held.values()):
             match chance.randrange(4):
                 case 0:

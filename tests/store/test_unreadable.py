@@ -30,8 +30,8 @@ LOG: tuple[entries.Entry, ...] = (
     stories.started(),
     ASKED,
     stories.ran(ASKED, 0),
-    stories.unanswered(turn=1),
-    stories.answers(turn=2),
+    stories.unanswered(call_number=1),
+    stories.answers(call_number=2),
     stories.ended(),
     stories.stage_ended(),
 )
@@ -91,7 +91,7 @@ SPOILT: dict[str, tuple[str, str]] = {
     ),
     "a list as snapshot": ("UPDATE investigations SET chain = '[]'", r"the snapshot of the chain cannot be read"),
 }
-BY_HAND = pytest.mark.parametrize(("spoil", "told"), SPOILT.values(), ids=SPOILT)
+BY_HAND = pytest.mark.parametrize(("spoil", "reason"), SPOILT.values(), ids=SPOILT)
 
 
 async def spoil_log(database: databases.Database, spoil: str) -> None:
@@ -121,11 +121,11 @@ async def parked(database: databases.Database, *, spoil: str = EXTRA) -> UUID:
 
 @BY_HAND
 async def test_unreadable_log_is_not_opened_and_the_reason_is_recorded(
-    database: databases.Database, spoil: str, told: str
+    database: databases.Database, spoil: str, reason: str
 ) -> None:
     await told_once_and_given_back(database)
     await spoil_log(database, spoil)
-    with pytest.raises(snapshots.UnreadableError, match=told):
+    with pytest.raises(snapshots.UnreadableError, match=reason):
         await queue.opened(database, await queue.claimed(database))
 
 
@@ -135,15 +135,15 @@ async def check_calls(database: databases.Database, identity: UUID) -> None:
         if line.type == "tool":
             assert (await traces.read_tool_call(database, identity, number=line.n)).seq == line.seq
             continue
-        shown = await traces.read_model_call(database, identity, number=line.n)
-        assert shown.seq == line.seq
-        assert bool(shown.request) != bool(shown.problem)
-        assert shown.model_dump_json()
+        call = await traces.read_model_call(database, identity, number=line.n)
+        assert call.seq == line.seq
+        assert bool(call.request) != bool(call.problem)
+        assert call.model_dump_json()
 
 
 @BY_HAND
 async def test_unreadable_investigation_is_shown_with_its_unreadable_entries(
-    database: databases.Database, spoil: str, told: str
+    database: databases.Database, spoil: str, reason: str
 ) -> None:
     identity = await told_once_and_given_back(database)
     await spoil_log(database, spoil)
@@ -153,24 +153,24 @@ async def test_unreadable_investigation_is_shown_with_its_unreadable_entries(
     assert page is not None
     assert [logged.entry for logged in page.log] == [logged.entry for logged in log]
     assert (await reads.read(database, identity)).model_dump_json()
-    shown = await exports.whole(database, identity)
-    assert [one.seq for one in shown.unreadable] == [
+    exported = await exports.whole(database, identity)
+    assert [entry.seq for entry in exported.unreadable] == [
         logged.seq for logged in log if isinstance(logged.entry, entries.Unreadable)
     ]
     await check_calls(database, identity)
     for after in range(len(log)):
         events = await reads.read_timeline(database, identity, after=after, limit=2)
         assert events.model_dump_json()
-    whole = await reads.read_timeline(database, identity, after=0, limit=500)
-    unreadable = [event.id for event in whole.events if event.metadata.get("kind") and "unreadable" in event.id]
-    assert len(unreadable) == len(shown.unreadable)
+    timeline = await reads.read_timeline(database, identity, after=0, limit=500)
+    unreadable = [event.id for event in timeline.events if event.metadata.get("kind") and "unreadable" in event.id]
+    assert len(unreadable) == len(exported.unreadable)
 
 
 async def test_unreadable_investigation_waits_for_another_program_with_a_reason(database: databases.Database) -> None:
     identity = await parked(database, spoil=NEWER_ENTRY)
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.state, found.attempts) == ("Suspended", "queued", 0)
-    assert found.waits_for == (
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.state, summary.attempts) == ("Suspended", "queued", 0)
+    assert summary.waits_for == (
         f"waits for a version of TARSy that can read its log: entry 4 (kind 'ToolsAnswered', version {NEWEST + 1}) "
         f"cannot be read: version {NEWEST} is the newest that is known here"
     )
@@ -217,7 +217,7 @@ async def test_its_clock_stands_still_meanwhile(database: databases.Database) ->
 
 async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(database: databases.Database) -> None:
     identity = await parked(database)
-    (named,) = [one for one in await open_investigations.list_open(database, namespace="tarsy") if one.id == identity]
+    (named,) = [row for row in await open_investigations.list_open(database, namespace="tarsy") if row.id == identity]
     await queue.execute(
         database,
         "UPDATE runs SET started_at = started_at - interval '100 s', suspended_at = suspended_at - interval '90 s'",
@@ -233,19 +233,19 @@ async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(da
 
 @BY_HAND
 async def test_unreadable_investigation_can_be_cancelled_and_deleted(
-    database: databases.Database, spoil: str, told: str
+    database: databases.Database, spoil: str, reason: str
 ) -> None:
     identity = await parked(database, spoil=spoil)
     assert await work.cancel(database, identity, why="deleted")
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.state, found.reason, found.waits_for) == (
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.state, summary.reason, summary.waits_for) == (
         "Cancelled",
         "ended",
         "ObjectDeleted",
         "",
     )
     assert (await queue.log(database, identity))[-1].entry == entries.RunEnded(
-        ending="Cancelled", reason=found.reason, message=found.message
+        ending="Cancelled", reason=summary.reason, message=summary.message
     )
     await work.gone(database, identity)
     assert await open_investigations.list_open(database, namespace="tarsy") == []
@@ -260,8 +260,8 @@ async def test_unreadable_investigation_that_is_cancelled_ends_at_its_release(
     claim = await queue.claimed(database)
     await work.cancel(database, identity, why="user")
     await work.release(database, claim, unreadable="a row too many", build=queue.BUILD)
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.waits_for) == ("Cancelled", "")
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.waits_for) == ("Cancelled", "")
     assert [logged.seq for logged in await queue.log(database, identity)] == list(range(1, len(LOG) + 3))
 
 
@@ -316,8 +316,8 @@ async def test_worker_releases_an_unreadable_investigation_and_continues_with_ot
             eligible=queue.eligible(),
         )
         claiming = asyncio.create_task(claims.run())
-        await until(database, fine, lambda found: found.ended_at is not None)
-        await until(database, broken, lambda found: found.phase == "Suspended")
+        await until(database, fine, lambda summary: summary.ended_at is not None)
+        await until(database, broken, lambda summary: summary.phase == "Suspended")
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claiming
@@ -340,7 +340,7 @@ async def test_new_worker_tries_an_unreadable_investigation_again(
             eligible=queue.eligible(),
         )
         claiming = asyncio.create_task(claims.run())
-        await until(database, identity, lambda found: found.state == "running" or found.ended_at is not None)
+        await until(database, identity, lambda summary: summary.state == "running" or summary.ended_at is not None)
         claiming.cancel()
         with pytest.raises(asyncio.CancelledError):
             await claiming

@@ -13,12 +13,12 @@ HOUR = timedelta(hours=1)
 
 
 async def counted(database: databases.Database) -> dict[str, int]:
-    return {one.alert_type: one.alerts for one in await unserved.read(database)}
+    return {row.alert_type: row.alerts for row in await unserved.read(database)}
 
 
 async def test_replicas_count_together(database: databases.Database) -> None:
-    given = {"KubePodCrashLooping": 2, "Watchdog": 1}
-    await asyncio.gather(*(unserved.count(database, given, namespace="shop") for _ in range(10)))
+    counts = {"KubePodCrashLooping": 2, "Watchdog": 1}
+    await asyncio.gather(*(unserved.count(database, counts, namespace="shop") for _ in range(10)))
     await unserved.count(database, {"Watchdog": 50}, namespace="shop")
     assert list((await counted(database)).items()) == [("Watchdog", 60), ("KubePodCrashLooping", 20)]
     first, _ = await unserved.read(database)
@@ -32,10 +32,10 @@ async def test_sender_that_makes_up_types_fills_no_table(database: databases.Dat
         for batch in range(10)
     ]
     await asyncio.gather(*(unserved.count(database, batch, namespace="shop") for batch in batches))
-    found = await counted(database)
-    assert len(found) == unserved.TYPES_MAX + 1
-    assert list(found)[-1] == unserved.OTHERS
-    assert sum(found.values()) == 1 + 10 * 9_100
+    counts = await counted(database)
+    assert len(counts) == unserved.TYPES_MAX + 1
+    assert list(counts)[-1] == unserved.OTHERS
+    assert sum(counts.values()) == 1 + 10 * 9_100
     await unserved.count(database, {"early": 1, "late": 1}, namespace="shop")
     assert (await counted(database))["early"] == 2, "a type that has its place keeps it"
     assert "late" not in await counted(database)

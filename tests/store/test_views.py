@@ -1,4 +1,4 @@
-"""What people query in SQL says the same as the decoder: messages, model calls and tool calls as views over the log."""
+"""Views over the log for queries in SQL: the messages, model calls and tool calls that the decoder reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tarsy.views import transcripts
 
 VIEWS = ("messages", "llm_interactions", "mcp_interactions")
 SHOWN = ("Answered", "Unanswered", "FellBack", "ToolsAnswered", "ToolSummarised")
-"""What views show beside the start of an execution."""
+"""Kinds of entries that views show beside the start of an execution."""
 SHARED = set(transcripts.ModelCall.model_fields) - {"n"}
 CALLED = set(transcripts.ToolCall.model_fields) - {"n", "excerpt", "full_result_deleted"}
 STATE = messages.ProviderState(
@@ -29,7 +29,7 @@ SCHEMA = {"type": "object", "properties": {"name": {"description": "naïve \u000
 BOTH = stories.asks(
     "k8s.pods_log", "prometheus.query.range", text="Zuerst die Pods 🔍", thinking="größer\n\t\\u0000 ?", state=STATE
 )
-MORE = stories.asks("bare", turn=1)
+MORE = stories.asks("bare", call_number=1)
 HURRY = messages.Message(role="user", text="Hurry.")
 TRIED = replace(
     stories.CALL,
@@ -58,30 +58,34 @@ LOG: tuple[entries.Entry, ...] = (
     replace(BOTH, execution="b", call=TRIED),
     stories.unanswered(execution="a", failure=messages.Failure(kind="timeout", text="nothing within 120 s")),
     stories.ran(replace(BOTH, execution="b"), 1, text="", failed=True),
-    stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1),
+    stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", call_number=1),
     stories.ran(replace(BOTH, execution="b"), 0, text='{"a": "\\u0000"}'),
     stories.ran(
-        stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1),
+        stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", call_number=1),
         1,
         0,
-        whole="größer\n" * 9,
+        full_text="größer\n" * 9,
         summary=entries.SummaryDue(provider="other", tokens=50, reads=9),
     ),
     replace(MORE, execution="b"),
-    stories.summarised("1.1", execution="a", turn=2, failure=replace(stories.FATAL, code="503")),
-    stories.summarised("1.0", execution="a", turn=2, text="größer, 3 times", call=replace(stories.CALL, cost=0.0)),
+    stories.summarised("1.1", execution="a", call_number=2, failure=replace(stories.FATAL, code="503")),
+    stories.summarised(
+        "1.0", execution="a", call_number=2, text="größer, 3 times", call=replace(stories.CALL, cost=0.0)
+    ),
     stories.ran(
-        stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", turn=1),
+        stories.asks("k8s.pods_log", "k8s.pods_log", "k8s.scale", execution="a", call_number=1),
         2,
         text="unknown",
         failed=True,
         in_doubt=True,
     ),
-    stories.unanswered(HURRY, execution="a", turn=2, failure=messages.Failure(kind="rejected", text="")),
+    stories.unanswered(HURRY, execution="a", call_number=2, failure=messages.Failure(kind="rejected", text="")),
     stories.ran(replace(MORE, execution="b")),
-    stories.unanswered(stories.CONCLUDE, execution="b", turn=2, failure=messages.Failure(kind="rejected", text="?")),
+    stories.unanswered(
+        stories.CONCLUDE, execution="b", call_number=2, failure=messages.Failure(kind="rejected", text="?")
+    ),
     entries.Answered(execution="a", turn=3, messages=(FOUND,), call=replace(stories.CALL, cost=0.0)),
-    stories.answers("root cause: größer", execution="b", turn=3, before=(HURRY, stories.CONCLUDE)),
+    stories.answers("root cause: größer", execution="b", call_number=3, before=(HURRY, stories.CONCLUDE)),
     stories.ended("a"),
     stories.ended("b"),
     stories.stage_ended("collect"),
@@ -97,7 +101,7 @@ LOG: tuple[entries.Entry, ...] = (
 )
 
 
-async def told(database: databases.Database) -> UUID:
+async def write_log(database: databases.Database) -> UUID:
     """An investigation with all kinds of entries, one commit each, with takeovers among them."""
     identity = await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
@@ -112,12 +116,12 @@ async def told(database: databases.Database) -> UUID:
 async def view(database: databases.Database, name: str, identity: UUID) -> list[dict[str, Any]]:
     """The rows of one investigation in the order that people are told to use."""
     columns = [str(name) for (name,) in await queue.rows(database, _COLUMNS, view=name)]
-    found = await queue.rows(
+    rows = await queue.rows(
         database,
         f"SELECT * FROM {name} WHERE investigation = :id ORDER BY seq",  # noqa: S608 - a test's own word
         id=identity,
     )
-    return [dict(zip(columns, row, strict=True)) for row in found]
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regclass) AND attnum > 0 ORDER BY attnum"
@@ -125,47 +129,47 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = CAST(:view AS regc
 
 def as_shown(row: dict[str, Any]) -> dict[str, Any]:
     """A message of the view as the API shows it, with its tool's name in two."""
-    shown = {"native_results": row["native"], "full_result_deleted": None}
-    split = row | tool_names.fields(row["tool_name"]) | shown
+    added = {"native_results": row["native"], "full_result_deleted": None}
+    split = row | tool_names.fields(row["tool_name"]) | added
     return {name: split[name] for name in transcripts.Message.model_fields}
 
 
 def with_cost(row: dict[str, Any], names: Collection[str]) -> dict[str, Any]:
     """These columns of a call of the view, its cost as the API shows it."""
     cost = row["cost"]
-    shown = row | {"failed_requests": row["attempts"], "cost": None if cost is None else investigations.cost_text(cost)}
-    return {name: shown[name] for name in names}
+    call = row | {"failed_requests": row["attempts"], "cost": None if cost is None else investigations.cost_text(cost)}
+    return {name: call[name] for name in names}
 
 
 async def test_messages_are_what_the_decoder_reads(database: databases.Database) -> None:
-    identity = await told(database)
+    identity = await write_log(database)
     decoded = (await exports.whole(database, identity)).messages
-    found = await view(database, "messages", identity)
-    by_place = {(row["execution"], row["position"]): row for row in found}
-    assert len(by_place) == len(found) == len(decoded)
+    rows = await view(database, "messages", identity)
+    by_place = {(row["execution"], row["position"]): row for row in rows}
+    assert len(by_place) == len(rows) == len(decoded)
     for message in decoded:
         row = by_place[message.execution, message.position]
         assert as_shown(row) == message.model_dump(), message
 
 
 async def test_llm_interactions_are_what_the_decoder_reads(database: databases.Database) -> None:
-    identity = await told(database)
+    identity = await write_log(database)
     decoded = (await exports.whole(database, identity)).llm_interactions
-    found = await view(database, "llm_interactions", identity)
-    assert [with_cost(row, SHARED) for row in found] == [call.model_dump(include=SHARED) for call in decoded]
-    assert [(row["tool_call_id"], row["context_messages"]) for row in found if row["tool_call_id"]] == [
+    rows = await view(database, "llm_interactions", identity)
+    assert [with_cost(row, SHARED) for row in rows] == [call.model_dump(include=SHARED) for call in decoded]
+    assert [(row["tool_call_id"], row["context_messages"]) for row in rows if row["tool_call_id"]] == [
         ("1.1", 2),
         ("1.0", 2),
     ]
-    assert {row["failure"] for row in found} == {None, "timeout", "rejected", "fatal"}
-    assert {row["failure_code"] for row in found} == {None, "", "503", "context_overflow"}
-    assert {row["cost"] for row in found} == {None, 0.0, 0.0131, 0.5}
-    assert [row["turn"] for row in found if row["execution"] == "d"] == [0, 0, 0]
+    assert {row["failure"] for row in rows} == {None, "timeout", "rejected", "fatal"}
+    assert {row["failure_code"] for row in rows} == {None, "", "503", "context_overflow"}
+    assert {row["cost"] for row in rows} == {None, 0.0, 0.0131, 0.5}
+    assert [row["turn"] for row in rows if row["execution"] == "d"] == [0, 0, 0]
 
 
 async def test_the_numbers_of_executions_and_runs_are_the_sums_of_their_calls(database: databases.Database) -> None:
-    """What providers were asked for in vain counts and costs, too."""
-    identity = await told(database)
+    """Requests to providers that came to nothing count and cost, too."""
+    identity = await write_log(database)
     summed = """
       SELECT id, iterations, executions.total_tokens, executions.cost, executions.provider,
         count(call.seq), sum(call.total_tokens), sum(call.cost)
@@ -174,26 +178,26 @@ async def test_the_numbers_of_executions_and_runs_are_the_sums_of_their_calls(da
     """
     rows = await queue.rows(database, summed, id=identity)
     assert [row[1:4] for row in rows] == [row[5:] if row[5] else (0, 0, None) for row in rows]
-    found = {row[0]: row[3:5] for row in rows}
+    by_id = {row[0]: row[3:5] for row in rows}
     own = "google-default"
-    assert found == {"a": (0.0, own), "b": (0.0131, own), "c": (None, ""), "d": (0.5, "third")}
-    shown = await exports.whole(database, identity)
-    assert {one.id: one.provider for one in shown.executions} == {name: last for name, (_, last) in found.items()}
-    assert shown.llm_calls == len(shown.llm_interactions)
-    assert shown.total_tokens == sum(call.total_tokens for call in shown.llm_interactions)
-    assert shown.cost == shown.runs[0].cost == "0.5131"
+    assert by_id == {"a": (0.0, own), "b": (0.0131, own), "c": (None, ""), "d": (0.5, "third")}
+    export = await exports.whole(database, identity)
+    assert {each.id: each.provider for each in export.executions} == {name: last for name, (_, last) in by_id.items()}
+    assert export.llm_calls == len(export.llm_interactions)
+    assert export.total_tokens == sum(call.total_tokens for call in export.llm_interactions)
+    assert export.cost == export.runs[0].cost == "0.5131"
 
 
 async def test_calls_without_a_price_add_nothing_to_a_cost_and_alone_have_none(database: databases.Database) -> None:
     identity = await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(stories.stage_started(), stories.started(), stories.unanswered())
-    shown = await exports.whole(database, identity)
-    assert (shown.cost, shown.runs[0].cost) == (None, None)
-    await writing.commit(replace(stories.answers(turn=1), call=TRIED))
-    await writing.commit(replace(stories.answers(turn=2), call=TRIED), stories.unanswered(turn=3))
-    shown = await exports.whole(database, identity)
-    assert (shown.cost, shown.runs[0].cost) == ("0.0262", "0.0262")
+    exported = await exports.whole(database, identity)
+    assert (exported.cost, exported.runs[0].cost) == (None, None)
+    await writing.commit(replace(stories.answers(call_number=1), call=TRIED))
+    await writing.commit(replace(stories.answers(call_number=2), call=TRIED), stories.unanswered(call_number=3))
+    exported = await exports.whole(database, identity)
+    assert (exported.cost, exported.runs[0].cost) == ("0.0262", "0.0262")
 
 
 WRITTEN = {
@@ -228,13 +232,13 @@ async def test_entries_of_earlier_versions_are_shown_as_decoded(database: databa
     await queue.execute(database, "UPDATE work SET log_seq = :last", last=len(log))
     decoded = await exports.whole(database, identity)
     assert not decoded.unreadable
-    said = await view(database, "messages", identity)
-    by_place = sorted(said, key=lambda row: row["position"])
+    rows = await view(database, "messages", identity)
+    by_place = sorted(rows, key=lambda row: row["position"])
     assert [as_shown(row) for row in by_place] == [message.model_dump() for message in decoded.messages]
     called = await view(database, "llm_interactions", identity)
-    shown = set(transcripts.ModelCall.model_fields) - {"failed_requests", "n"}
-    assert [with_cost(row, shown) for row in called] == [
-        call.model_dump(include=shown) for call in decoded.llm_interactions
+    columns = set(transcripts.ModelCall.model_fields) - {"failed_requests", "n"}
+    assert [with_cost(row, columns) for row in called] == [
+        call.model_dump(include=columns) for call in decoded.llm_interactions
     ]
     assert len(called) == len(SHOWN) - 1
     assert [row["tool_call_id"] for row in called] == ["", "", "", "0.0"]
@@ -243,7 +247,7 @@ async def test_entries_of_earlier_versions_are_shown_as_decoded(database: databa
 
 async def test_messages_of_a_call_are_those_before_its_number(database: databases.Database) -> None:
     """The query of the documentation: what the model saw, and what it said to it."""
-    identity = await told(database)
+    identity = await write_log(database)
     sent = await queue.rows(
         database,
         """
@@ -255,8 +259,8 @@ async def test_messages_of_a_call_are_those_before_its_number(database: database
         """,
         id=identity,
     )
-    said = {(execution, turn): texts[1:] for execution, turn, texts in sent}
-    assert said == {
+    by_call = {(execution, call_number): texts[1:] for execution, call_number, texts in sent}
+    assert by_call == {
         ("b", 0): [],
         ("a", 0): [],
         ("a", 1): [],
@@ -270,18 +274,18 @@ async def test_messages_of_a_call_are_those_before_its_number(database: database
 
 
 async def test_mcp_interactions_are_what_the_decoder_reads(database: databases.Database) -> None:
-    identity = await told(database)
-    shown = await exports.whole(database, identity)
-    results = {(one.execution, one.tool_call_id): one for one in shown.messages if one.role == "tool"}
-    found = [row | {"tool_call_id": row["call_id"]} for row in await view(database, "mcp_interactions", identity)]
-    assert [{name: row[name] for name in CALLED} for row in found] == [
-        call.model_dump(include=CALLED) for call in shown.mcp_interactions
+    identity = await write_log(database)
+    exported = await exports.whole(database, identity)
+    results = {(reply.execution, reply.tool_call_id): reply for reply in exported.messages if reply.role == "tool"}
+    rows = [row | {"tool_call_id": row["call_id"]} for row in await view(database, "mcp_interactions", identity)]
+    assert [{name: row[name] for name in CALLED} for row in rows] == [
+        call.model_dump(include=CALLED) for call in exported.mcp_interactions
     ]
-    for call in shown.mcp_interactions:
+    for call in exported.mcp_interactions:
         result = results[call.execution, call.tool_call_id]
         assert (call.result, call.failed, call.in_doubt) == (result.text, result.failed, result.in_doubt)
         assert (call.server_name, call.tool_name) == (result.server_name, result.tool_name)
-    assert {(row["server_name"], row["tool_name"]) for row in found} == {
+    assert {(row["server_name"], row["tool_name"]) for row in rows} == {
         ("k8s", "pods_log"),
         ("k8s", "scale"),
         ("prometheus", "query.range"),
@@ -328,7 +332,7 @@ async def write_by_hand(database: databases.Database, body: str) -> None:
 async def test_row_that_was_inserted_by_hand_breaks_no_view_of_other_investigations(
     database: databases.Database, body: str
 ) -> None:
-    fine = await told(database)
+    fine = await write_log(database)
     before = {name: await view(database, name, fine) for name in VIEWS}
     await write_by_hand(database, body)
     for name in VIEWS:
@@ -339,7 +343,7 @@ async def test_row_that_was_inserted_by_hand_breaks_no_view_of_other_investigati
 async def test_scan_over_all_investigations_survives_a_body_of_another_shape(
     database: databases.Database, body: str
 ) -> None:
-    fine = await told(database)
+    fine = await write_log(database)
     before = {name: await view(database, name, fine) for name in VIEWS}
     await write_by_hand(database, body)
     for name in VIEWS:
@@ -349,8 +353,8 @@ async def test_scan_over_all_investigations_survives_a_body_of_another_shape(
 
 
 async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(database: databases.Database) -> None:
-    identity = await told(database)
-    known = {name: await view(database, name, identity) for name in VIEWS}
+    identity = await write_log(database)
+    before = {name: await view(database, name, identity) for name in VIEWS}
     await queue.execute(
         database,
         """
@@ -366,11 +370,11 @@ async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(databa
     await queue.execute(
         database, "UPDATE entries SET kind = 'Pondered' WHERE seq % 3 = 0 AND seq > :told", told=len(LOG)
     )
-    assert {name: await view(database, name, identity) for name in VIEWS} == known
+    assert {name: await view(database, name, identity) for name in VIEWS} == before
 
 
 async def test_query_by_investigation_reads_only_its_own_entries(database: databases.Database) -> None:
-    identity = await told(database)
+    identity = await write_log(database)
     await queue.execute(
         database,
         """

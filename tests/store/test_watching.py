@@ -1,4 +1,4 @@
-"""What is told to whoever watches, by the API over a real database; rights are the cluster's tests'."""
+"""Messages to subscribers, by the API over a real database; rights are the cluster's tests'."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def speaker_of(watched: World) -> AsyncIterator[text_streams.TextSender]:
     await asyncio.wait(tasks)
 
 
-def told(messages: list[dict[str, Any]]) -> list[tuple[str, int | None]]:
+def types(messages: list[dict[str, Any]]) -> list[tuple[str, int | None]]:
     return [(message["type"], message.get("id")) for message in messages]
 
 
@@ -52,7 +52,7 @@ async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_num
         await watcher.ask(action="subscribe", channel=watched.channel)
         first = await watcher.until_type("investigation.status")
         await eventually(lambda: listening(watched) == 1)  # it has caught up
-        assert [one["type"] for one in first] == ["subscription.confirmed", "investigation.status"]
+        assert [event["type"] for event in first] == ["subscription.confirmed", "investigation.status"]
         assert (first[1]["phase"], first[1]["investigation"]) == ("Running", str(watched.identity))
         assert first[1]["channel"] == watched.channel
         rest = []
@@ -61,7 +61,7 @@ async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_num
             rest += await watcher.until(lambda message, last=last: message.get("id") == last)  # type: ignore[misc]
     # A status is read after the entries beside it, so it may come before those that are committed meanwhile.
     statuses = [message for message in rest if message["type"] == "investigation.status"]
-    assert told([message for message in rest if message not in statuses]) == [
+    assert types([message for message in rest if message not in statuses]) == [
         ("stage.started", 1),
         ("timeline_event.created", None),
         ("timeline_event.created", None),
@@ -71,7 +71,7 @@ async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_num
         ("timeline_event.created", 5),
         ("stage.completed", 7),
         ("investigation.completed", 8),
-    ], told(rest)
+    ], types(rest)
     assert rest[-1]["final_analysis"] == "it is memory"
     assert [(status["phase"], status["progress"]) for status in statuses] == [
         ("Running", "0/1"),
@@ -84,14 +84,14 @@ async def test_later_subscriber_gets_the_same_events_and_a_resumed_one_only_late
     await watched.commit(*STORY)
     async with watching.watching(watched.url) as watcher, aiohttp.ClientSession() as session:
         await watcher.ask(action="subscribe", channel=watched.channel)
-        whole = await watcher.until_type("investigation.completed")
+        events = await watcher.until_type("investigation.completed")
         seen = watching.Seen()
-        for message in whole:
+        for message in events:
             seen.take(message)
         assert seen.events == await watched.timeline(session)
         await watcher.ask(action="catchup", channel=watched.channel, last_event_id=5)
         rest = await watcher.until_type("investigation.completed")
-        assert told(rest) == [("subscription.confirmed", None), ("investigation.status", None), *told(whole)[-2:]]
+        assert types(rest) == [("subscription.confirmed", None), ("investigation.status", None), *types(events)[-2:]]
 
 
 async def test_client_that_reconnects_repeatedly_receives_the_whole_timeline(watched: World) -> None:
@@ -125,20 +125,20 @@ async def test_client_that_reconnects_repeatedly_receives_the_whole_timeline(wat
                         return seen
 
     async with aiohttp.ClientSession() as session, patience.limit():
-        _, one, other = await asyncio.gather(write(), by_socket(), by_stream(session))
-        whole = await watched.timeline(session)
-    assert one.events == whole
-    assert other.events == whole
+        _, first, other = await asyncio.gather(write(), by_socket(), by_stream(session))
+        timeline = await watched.timeline(session)
+    assert first.events == timeline
+    assert other.events == timeline
 
 
 async def test_catch_up_ends_after_200_events_at_an_entry_and_returns_the_cursor(watched: World) -> None:
     asked = stories.asks(*["k8s.pods_log"] * 80)
-    await watched.commit(*STORY[:1], (asked,), (stories.ran(asked),), (stories.answers(turn=1),))
+    await watched.commit(*STORY[:1], (asked,), (stories.ran(asked),), (stories.answers(call_number=1),))
     async with watching.watching(watched.url) as watcher, aiohttp.ClientSession() as session:
         await watcher.ask(action="subscribe", channel=watched.channel)
-        found = await watcher.until_type("catchup.overflow")
-        events = [message for message in found if "event" in message]
-        assert (found[-1]["last_event_id"], found[-1]["limit"], len(events)) == (3, 200, 80)
+        sent = await watcher.until_type("catchup.overflow")
+        events = [message for message in sent if "event" in message]
+        assert (sent[-1]["last_event_id"], sent[-1]["limit"], len(events)) == (3, 200, 80)
         await watched.commit((stories.ended(outcome="Failed", error="no"),))
         more = (await watcher.until(lambda message: "id" in message))[-1]
         assert (more["id"], more["event"]["content"]) == (6, "no"), "from the head on it is told live"
@@ -157,7 +157,7 @@ async def test_cursor_of_the_future_and_unknown_id_are_refused(watched: World) -
         assert "entry 4 is in the future: the last one is 3" in error["reason"]
         error = await watcher.answer(action="subscribe", channel=f"investigation:{UUID(int=1)}")
         assert (error["type"], error["status"]) == ("subscription.error", 404)
-        for headers, query, place in (
+        for headers, query, location in (
             ({"Last-Event-ID": "4"}, "", "last_event_id"),
             ({"Last-Event-ID": "x"}, "", "header.Last-Event-ID"),
             ({"Last-Event-ID": "99999999999999999999"}, "", "header.Last-Event-ID"),
@@ -166,7 +166,7 @@ async def test_cursor_of_the_future_and_unknown_id_are_refused(watched: World) -
         ):
             async with session.get(f"{watched.url}{watched.path}/events{query}", headers=headers) as response:
                 problem = await response.json()
-                assert (response.status, problem["errors"][0]["place"]) == (422, place)
+                assert (response.status, problem["errors"][0]["place"]) == (422, location)
 
 
 async def test_an_answer_grows_while_it_is_written_and_completes_under_its_id(watched: World) -> None:
@@ -229,8 +229,8 @@ async def test_progress_of_a_tool_grows_and_its_result_replaces_it(watched: Worl
             assert (chunk["event_id"], chunk["offset"], chunk["delta"]) == ("one.0.0.result", 12, "2/2 reading\n")
             await watched.commit(STORY[2])
         speaker.announce_commit(watched.identity)
-        told = await watcher.until(lambda message: "id" in message)
-        result = next(one for one in told if one.get("event", {}).get("id") == "one.0.0.result")
+        updates = await watcher.until(lambda message: "id" in message)
+        result = next(update for update in updates if update.get("event", {}).get("id") == "one.0.0.result")
         assert result["type"] == "timeline_event.completed"
         assert (result["event"]["status"], result["event"]["content"]) == ("completed", "r")
 
@@ -249,10 +249,10 @@ async def test_abandoned_answer_is_discarded_also_after_its_worker_died(watched:
             dying = speaker.open_stream(turn(watched, 1))
             dying.__enter__().text("I am")
             await watcher.until_type("timeline_event.created")
-        await watched.commit((stories.unanswered(turn=1),))
-        gone, told = await watcher.until(lambda message: "id" in message)
+        await watched.commit((stories.unanswered(call_number=1),))
+        gone, failed = await watcher.until(lambda message: "id" in message)
         assert (gone["event"]["id"], gone["event"]["metadata"]) == ("one.1.text", {"discarded": True})
-        assert told["event"]["id"] == "one.1.error"
+        assert failed["event"]["id"] == "one.1.error"
         dying.__exit__(None, None, None)
 
 
@@ -280,11 +280,11 @@ async def test_frames_of_every_kind_are_counted_and_none_is_parsed_beyond_the_li
 
     monkeypatch.setattr(web_socket_protocol._CountingParser, "recv_frame", count_frame)
     with contextlib.closing(await slow_reader(watched)) as flooding:
-        data = first + frame * (256 * 1024 // len(frame))
+        flood = first + frame * (256 * 1024 // len(frame))
         async with patience.limit():
             with contextlib.suppress(ConnectionError):
                 for _ in range(64):
-                    await loop.sock_sendall(flooding, data)
+                    await loop.sock_sendall(flooding, flood)
                 pytest.fail("16 MiB of it were taken")
     assert parsed < 2 * web_socket_protocol.FRAMES_BURST
 
@@ -322,19 +322,19 @@ async def test_pings_of_a_client_that_does_not_read_get_one_answer_later(
     monkeypatch.setattr(web_socket_protocol.Protocol, "pause_writing", pause_writing)
     await watched.commit(*STORY[:1], large(0))
     loop = asyncio.get_running_loop()
-    said = [b"which of them? %d" % number for number in range(5)]
+    pings = [b"which of them? %d" % number for number in range(5)]
     with contextlib.closing(await slow_reader(watched)) as slow:
         await eventually(is_paused.is_set)
-        for one in said:
-            await loop.sock_sendall(slow, frames.Frame(frames.Opcode.PING, one).serialize(mask=True))
+        for ping in pings:
+            await loop.sock_sendall(slow, frames.Frame(frames.Opcode.PING, ping).serialize(mask=True))
         await eventually(lambda: len(pinged) == 5)
         assert pinged == [False] * 5
-        await watched.commit((stories.answers("behind it", turn=1),))
-        found = b""
+        await watched.commit((stories.answers("behind it", call_number=1),))
+        received = b""
         async with patience.limit():
-            while b"behind it" not in found or said[-1] not in found:
-                found += await loop.sock_recv(slow, 1 << 16)
-    assert [one for one in said if one in found] == said[-1:]
+            while b"behind it" not in received or pings[-1] not in received:
+                received += await loop.sock_recv(slow, 1 << 16)
+    assert [ping for ping in pings if ping in received] == pings[-1:]
 
 
 async def test_live_connections_leave_connections_for_other_requests(
@@ -343,8 +343,8 @@ async def test_live_connections_leave_connections_for_other_requests(
     monkeypatch.setattr(subscriptions, "CONNECTIONS_MAX", 2)
     async with aiohttp.ClientSession() as session:
         events = f"{watched.url}{watched.path}/events"
-        async with watching.watching(watched.url), session.get(events) as one:
-            assert one.status == 200
+        async with watching.watching(watched.url), session.get(events) as first:
+            assert first.status == 200
             assert (await watching.refused(watched.url))[0] == 503
             async with session.get(events) as other:
                 assert (other.status, other.headers["Retry-After"]) == (503, "10")
@@ -363,9 +363,9 @@ async def test_live_connections_leave_connections_for_other_requests(
 
 async def test_an_id_has_one_spelling(watched: World) -> None:
     async with watching.watching(watched.url) as watcher:
-        for given in (watched.identity.hex, str(watched.identity).upper(), f"{{{watched.identity}}}"):
-            error = await watcher.answer(action="subscribe", channel=f"session:{given}")
-            assert error == {"type": "error", "reason": f"write the id {given} as {watched.identity}"}
+        for spelling in (watched.identity.hex, str(watched.identity).upper(), f"{{{watched.identity}}}"):
+            error = await watcher.answer(action="subscribe", channel=f"session:{spelling}")
+            assert error == {"type": "error", "reason": f"write the id {spelling} as {watched.identity}"}
 
 
 async def test_connection_has_a_limit_of_subscriptions_and_each_channel_once(watched: World) -> None:
@@ -388,11 +388,11 @@ async def test_events_are_translated_for_earlier_clients(watched: World) -> None
     await watched.commit(*STORY)
     async with watching.watching(watched.url, path="/ws") as watcher:
         await watcher.ask(action="subscribe", channel=f"session:{watched.identity}")
-        found = await watcher.until_type("session.completed")
-        assert {one["channel"] for one in found[1:]} == {f"session:{watched.identity}"}
-        assert all("investigation" not in one and one["session_id"] == str(watched.identity) for one in found[2:])
-        assert (found[-1]["status"], found[-1]["has_errors"], found[-1]["id"]) == ("completed", False, 8)
-        steps = [one["current_step"] for one in found if one["type"] == "alert_status"]
+        sent = await watcher.until_type("session.completed")
+        assert {event["channel"] for event in sent[1:]} == {f"session:{watched.identity}"}
+        assert all("investigation" not in event and event["session_id"] == str(watched.identity) for event in sent[2:])
+        assert (sent[-1]["status"], sent[-1]["has_errors"], sent[-1]["id"]) == ("completed", False, 8)
+        steps = [event["current_step"] for event in sent if event["type"] == "alert_status"]
         assert steps == [
             "Starting chain execution",
             "Starting analysis",
@@ -458,7 +458,7 @@ async def test_a_lost_database_connection_leaves_no_gap(watched: World) -> None:
                 writers=watched.writers,
             )
         seen = watching.Seen()
-        for message in [*watcher.told, *await watcher.until_type("investigation.completed")]:
+        for message in [*watcher.messages, *await watcher.until_type("investigation.completed")]:
             seen.take(message)
         assert seen.events == await watched.timeline(session)
 
@@ -468,7 +468,7 @@ async def test_transcript_routes_answer_503_with_retry_after_when_too_much_is_he
 ) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1)
     monkeypatch.setattr(protocols, "READ_SECONDS", 600.0)  # what is held is held for as long as a busy machine needs
-    await watched.commit(*STORY[:2], (stories.ran(ASKED),), (stories.answers("x" * 7 * 1024 * 1024, turn=1),))
+    await watched.commit(*STORY[:2], (stories.ran(ASKED),), (stories.answers("x" * 7 * 1024 * 1024, call_number=1),))
     paths = [
         *(f"{watched.path}{rest}" for rest in ("", "/timeline", "/messages", "/export")),
         *(f"{watched.path}{rest}" for rest in ("/trace", "/trace/llm/1", "/trace/tool/1")),
@@ -479,12 +479,12 @@ async def test_transcript_routes_answer_503_with_retry_after_when_too_much_is_he
     async with aiohttp.ClientSession(watched.url) as session:
 
         async def statuses() -> dict[str, tuple[int, str | None]]:
-            found = {}
+            by_path = {}
             for path in paths:
                 async with session.get(path) as response:
-                    found[path] = (response.status, response.headers.get("Retry-After"))
+                    by_path[path] = (response.status, response.headers.get("Retry-After"))
                     await response.read()
-            return found
+            return by_path
 
         assert set((await statuses()).values()) == {(200, None)}
         with contextlib.closing(socket.socket()) as slow:

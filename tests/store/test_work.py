@@ -46,9 +46,9 @@ async def test_an_investigation_is_admitted_once_and_keeps_the_chain_it_was_admi
     assert await queue.rows(database, "SELECT state, attempts, chain_generation FROM work, runs, investigations") == [
         ("queued", 0, 3)
     ]
-    kept = (await queue.opened(database, await queue.claimed(database))).record.snapshot
-    assert kept.chain == queue.CHAIN.spec
-    assert kept.alert_data == "web-0 restarts"
+    snapshot = (await queue.opened(database, await queue.claimed(database))).record.snapshot
+    assert snapshot.chain == queue.CHAIN.spec
+    assert snapshot.alert_data == "web-0 restarts"
 
 
 async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: databases.Database) -> None:
@@ -56,15 +56,15 @@ async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: 
     refusal = admission.Refusal(reason="ChainNotFound", message="No chain found for alert type 'kubernetes'.")
     assert await queueing.admit(database, queue.admission(subject, refusal))
     assert not await queueing.admit(database, queue.admission(subject))
-    found = await queue.summary(database, subject.metadata.uid)
-    assert (found.state, found.ending, found.reason, found.message) == (
+    summary = await queue.summary(database, subject.metadata.uid)
+    assert (summary.state, summary.ending, summary.reason, summary.message) == (
         "ended",
         "Failed",
         refusal.reason,
         refusal.message,
     )
-    assert found.ended_at is not None
-    assert found.chain_name is None
+    assert summary.ended_at is not None
+    assert summary.chain_name is None
     assert await queue.claim(database) is None
     assert await open_investigations.list_open(database, namespace="tarsy") == []
     (logged,) = await queue.log(database, subject.metadata.uid)
@@ -153,20 +153,20 @@ async def test_heartbeat_renews_held_claims_and_reports_lost_ones(
 ) -> None:
     for _ in range(3):
         await queue.admit(database)
-    kept, _, lost = [await queue.claimed(database) for _ in range(3)]
+    held, _, lost = [await queue.claimed(database) for _ in range(3)]
     await queue.execute(
         database, "UPDATE work SET lease_until = clock_timestamp() WHERE token = :lost", lost=lost.token
     )
     await queue.claimed(database)
     heartbeat = heartbeats.Heartbeat(migrated_url, lease=timedelta(hours=1))
     try:
-        tokens = {claim.investigation: claim.token for claim in (kept, lost)}
-        assert await heartbeat.beat(tokens) == {kept.token: None}
+        tokens = {claim.investigation: claim.token for claim in (held, lost)}
+        assert await heartbeat.beat(tokens) == {held.token: None}
         assert await heartbeat.beat({}) == {}
     finally:
         await heartbeat.close()
     renewed = "SELECT investigation FROM work WHERE lease_until > clock_timestamp() + interval '30 min'"
-    assert await queue.rows(database, renewed) == [(kept.investigation,)]
+    assert await queue.rows(database, renewed) == [(held.investigation,)]
 
 
 async def test_heartbeat_without_a_database_raises_store_down(postgres: launcher.Access) -> None:
@@ -291,8 +291,8 @@ async def test_a_later_run_of_the_log_does_not_count_as_open(database: databases
     first = await queue.summary(database, identity)
     await begin_later_run(database)
     assert await open_investigations.list_open(database, namespace="tarsy") == []
-    found = await queue.summary(database, identity)
-    assert (found.phase, found.ended_at, found.ending) == ("Completed", first.ended_at, "Completed")
+    summary = await queue.summary(database, identity)
+    assert (summary.phase, summary.ended_at, summary.ending) == ("Completed", first.ended_at, "Completed")
     claim = await queue.claimed(database)
     assert (claim.run, claim.log_seq) == (1, 1)
     assert 0 <= claim.age < 60
@@ -315,8 +315,8 @@ async def test_a_cancel_names_its_run(database: databases.Database) -> None:
     ]
     log = await queue.log(database, identity)
     assert [(logged.run, type(logged.entry)) for logged in log] == [(0, entries.RunEnded), (1, entries.RunEnded)]
-    found = await queue.summary(database, identity)
-    assert (found.state, found.ending, found.ended_at) == ("ended", "Completed", first.ended_at)
+    summary = await queue.summary(database, identity)
+    assert (summary.state, summary.ending, summary.ended_at) == ("ended", "Completed", first.ended_at)
 
 
 async def begin_later_run(database: databases.Database) -> None:
@@ -329,7 +329,7 @@ async def begin_later_run(database: databases.Database) -> None:
 
 @pytest.fixture
 async def own(database_url: str) -> AsyncIterator[databases.Database]:
-    """A database that nobody else has used: what Postgres counts, it counts for all."""
+    """Yield a database that no other test has used: Postgres counts for all users of a database together."""
     database = databases.Database(database_url)
     await schema.migrate(database)
     yield database
@@ -344,10 +344,10 @@ async def test_columns_that_each_commit_changes_are_in_no_index(own: databases.D
     await writing.commit(STARTED, stories.started())
     settings = providers.GoogleProvider(type="google", model="m", requests_per_minute=10 * COMMITS)
     limited = rate_limits.RateLimits(database, {"google": settings}, window=0.3)
-    for turn in range(COMMITS):
-        await writing.commit(stories.asks(turn=turn))
+    for call_number in range(COMMITS):
+        await writing.commit(stories.asks(call_number=call_number))
         await limited.take("google", 100)
-    await database.close()  # whoever leaves says what he has counted
+    await database.close()  # a connection reports its counts when it ends
     counted = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = :table"
     async with patience.limit():
         for table in ("work", "executions", "throttles"):

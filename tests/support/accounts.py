@@ -1,4 +1,4 @@
-"""Accounts and users with rights, and their tokens: who calls the API as somebody whom Kubernetes knows."""
+"""Accounts and users with rights, and their tokens: callers of the API that Kubernetes knows."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ EDITOR: Mapping[str, Sequence[str]] = {
     "mcpservers": ["update"],
     "auditevents": ["get"],
 }
-"""What the API asks for at most."""
+"""The rights that the API asks for at most."""
 EDITORS_NAME = "system:serviceaccount:default:tarsy-test-editor"
-"""What `editor` is called in audits."""
+"""The name of `editor` in audits."""
 _RBAC = "rbac.authorization.k8s.io"
 
 
@@ -66,20 +66,20 @@ async def delete(cluster: client.Cluster, name: str) -> None:
 
 async def empower(cluster: client.Cluster, name: str, may: Iterable[rights.Right]) -> None:
     """Let an account of the cluster's namespace do exactly that from now on; the API server hears of it soon."""
-    given = list(may)
+    granted = list(may)
     subject = {"kind": "ServiceAccount", "name": name, "namespace": cluster.served.own}
     local, everywhere = (f"{_RBAC}/v1/namespaces/{cluster.served.own}", f"{_RBAC}/v1")
-    for place, kind, here in ((local, "Role", False), (everywhere, "ClusterRole", True)):
+    for scope, kind, here in ((local, "Role", False), (everywhere, "ClusterRole", True)):
         full_name = f"{cluster.served.own}-{name}"
         role, binding = _role(full_name, kind, subject, may={})
         role["rules"] = [
             {"apiGroups": [right.group], "resources": [right.resource], "verbs": [right.verb]}
             | ({"resourceNames": [right.name]} if right.name else {})
-            for right in given
+            for right in granted
             if right.everywhere is here
         ]
         for made in (role, binding):
-            path = f"/apis/{place}/{made['kind'].lower()}s/{full_name}"
+            path = f"/apis/{scope}/{made['kind'].lower()}s/{full_name}"
             await calls.request(
                 cluster,
                 "PATCH",
@@ -92,14 +92,14 @@ async def empower(cluster: client.Cluster, name: str, may: Iterable[rights.Right
 
 def signed(plane: Administrator, like: str, **claims: object) -> str:
     """A token like that one, but for those claims: signed by the control plane's own key."""
-    known = jwt.decode(like, options={"verify_signature": False})
+    former = jwt.decode(like, options={"verify_signature": False})
     header = {"kid": jwt.get_unverified_header(like)["kid"]}
-    return jwt.encode(known | claims, (plane.folder / "pki" / "sa.key").read_text(), algorithm="RS256", headers=header)
+    return jwt.encode(former | claims, (plane.folder / "pki" / "sa.key").read_text(), algorithm="RS256", headers=header)
 
 
 @pytest.fixture
 def editor(plane: Administrator) -> str:
-    """The token of somebody who may do everything that the API offers, in all namespaces."""
+    """Return the token of an account that may do everything that the API offers, in all namespaces."""
     return _editor(plane)
 
 

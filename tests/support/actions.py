@@ -17,8 +17,8 @@ async def uid(operator: Operator, name: str) -> str:
 
 
 async def act(process: Process, identity: str, action: str = "/cancel", **body: str) -> tuple[int, Any]:
-    given = json.dumps(body).encode() if body else None
-    return await process.request("POST", f"/api/v1/investigations/{identity}{action}", body=given)
+    content = json.dumps(body).encode() if body else None
+    return await process.request("POST", f"/api/v1/investigations/{identity}{action}", body=content)
 
 
 async def phase(process: Process, identity: str, *wanted: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ async def connected(url: str, headers: dict[str, str], *, mode: str = "auto") ->
 
 
 async def call(agent: mcp.Client, tool: str, **arguments: Any) -> Any:
-    """What a tool answers, which a model reads as a text."""
+    """Return the answer of a tool, which a model reads as a text."""
     result = await agent.call_tool(tool, arguments)
     assert not result.is_error, result.content
     assert isinstance(result.content[0], types.TextContent)

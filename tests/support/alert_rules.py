@@ -30,7 +30,7 @@ def alert(name: str, **labels: str) -> Alert:
 
 @dataclass(frozen=True)
 class Scraped:
-    """What was scraped of a process before a break and after it; "" if it was not there."""
+    """The metrics scraped of a process before a break and after it; "" if it was not there."""
 
     namespace: str
     before: str
@@ -87,5 +87,5 @@ def judge(folder: Path, series: Iterable[Mapping[str, str]], expected: set[Alert
 
 def judge_scrapes(folder: Path, scraped: Iterable[Scraped], expected: set[Alert]) -> None:
     """Have promtool judge the rules eight minutes after the break: no alert takes longer, or lasts shorter."""
-    series = [line for one in scraped for line in _series(one)]
+    series = [line for scrape in scraped for line in _series(scrape)]
     judge(folder, series, expected, at=f"{(BEFORE + 16) * STEP}s")

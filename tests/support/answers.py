@@ -20,8 +20,8 @@ async def answering(answer: Answer, *, folder: Path) -> AsyncIterator[client.Clu
     """A client of an API server that gives `answer`: a status and a body."""
 
     async def handle(request: web.Request) -> web.Response:
-        given = answer(request)
-        status, body = await given if inspect.isawaitable(given) else given
+        reply = answer(request)
+        status, body = await reply if inspect.isawaitable(reply) else reply
         return (
             web.Response(text=body, status=status) if isinstance(body, str) else web.json_response(body, status=status)
         )

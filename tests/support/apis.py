@@ -46,25 +46,25 @@ def parts(
     ingest: webhooks.Ingest | None = None,
     known_budgets: Mapping[str, budgets.Budget] = MappingProxyType({}),
     clock: Callable[[], float] = time.monotonic,
-    kept: reporter.Reporter | None = None,
+    process_reporter: reporter.Reporter | None = None,
 ) -> app.Parts:
     """The parts of an API on that cluster and database, with the platform of `queue`; no token is `--insecure-dev`."""
     limited = queue.PLATFORM.queue.model_copy(update={"max_queued": max_queued})
-    found = queue.PLATFORM.model_copy(
+    platform = queue.PLATFORM.model_copy(
         update={"queue": limited, "api": settings or platforms.API(), "ingest": ingest or queue.PLATFORM.ingest}
         | {"budgets": dict(known_budgets)}
     )
     return app.Parts(
         cluster=cluster,
         database=database,
-        platform=lambda: found,
-        index=functools.partial(chain_index.ChainIndex, platform=found, unusable_providers={}),
+        platform=lambda: platform,
+        index=functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={}),
         mask=mask,
         secrets=NO_SECRETS,
         readiness=readiness or ready(database, cluster),
-        process_reporter=kept or keeping(database),
+        process_reporter=process_reporter or keeping(database),
         hub=hubs.Hub(database),
-        tokens=None if token is None else tokens(cluster, token, ingest=found.ingest),
+        tokens=None if token is None else tokens(cluster, token, ingest=platform.ingest),
         clock=clock,
     )
 
@@ -87,19 +87,19 @@ def ready(database: databases.Database, cluster: client.Cluster) -> health.Readi
 
 
 @contextlib.asynccontextmanager
-async def listening(given: app.Parts, *, application: FastAPI | None = None, hears: bool = False) -> AsyncIterator[str]:
+async def listening(api: app.Parts, *, application: FastAPI | None = None, hears: bool = False) -> AsyncIterator[str]:
     """Serve the API of these parts, or an `application` of the test's; its URL. `hears`: what is said live, as well."""
     bound = http_server.bind("127.0.0.1", 0)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-    bound.listen(100)  # whoever connects before the server accepts waits
-    listener = notify.Listener(given.database.url, hints.Channels({text_streams.TEXTS: given.hub.hint})).run
+    bound.listen(100)  # a client that connects before the server accepts waits
+    listener = notify.Listener(api.database.url, hints.Channels({text_streams.TEXTS: api.hub.hint})).run
     serve = http_server.serve(
-        application or app.build(given),
+        application or app.build(api),
         bound,
         websockets=web_socket_protocol.websockets(),
-        stopping=given.readiness.stop,
+        stopping=api.readiness.stop,
     )
-    tasks = [asyncio.create_task(one) for one in (serve, given.hub.run(), *([listener()] if hears else []))]
+    tasks = [asyncio.create_task(job) for job in (serve, api.hub.run(), *([listener()] if hears else []))]
     try:
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
     finally:
@@ -113,11 +113,11 @@ async def listening(given: app.Parts, *, application: FastAPI | None = None, hea
 
 @contextlib.asynccontextmanager
 async def served(
-    given: app.Parts, *, application: FastAPI | None = None, headers: Mapping[str, str] | None = None
+    api: app.Parts, *, application: FastAPI | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """The same; a client of it, which sends these headers."""
     async with (
-        listening(given, application=application) as url,
+        listening(api, application=application) as url,
         aiohttp.ClientSession(url, headers=headers) as session,
     ):
         yield session
@@ -125,7 +125,7 @@ async def served(
 
 @functools.cache
 def description() -> dict[str, Any]:
-    """What the API says of itself, which takes it half a second."""
+    """Return the API's description of itself, which takes it half a second."""
     return app.describe()
 
 
@@ -137,6 +137,8 @@ def bearer(token: str) -> dict[str, str]:
 def keeping(
     database: databases.Database, *, host: str = "here", slots: int = 0, mask: Callable[[str], str] = str
 ) -> reporter.Reporter:
-    """What tells of a process, which has so many slots for investigations; it tells when it is run, or has a `look`."""
+    """Return the reporter of a process with so many slots for investigations; it reports when it is run, or has a
+    `look`.
+    """
     detail = component_states.Process(roles=("api",), version="1", build="b", slots=slots)
     return reporter.Reporter(database, process=uuid.uuid4(), host=host, detail=detail, mask=mask)

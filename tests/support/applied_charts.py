@@ -44,10 +44,10 @@ def pods(objects: list[Object]) -> list[Object]:
 def apply(plane: Administrator, name: str, *, namespace: str) -> None:
     """Render the chart with the values of that file, and have all objects and pods of it taken by the API server."""
     objects = charts.render(charts.values(name), namespace=namespace)
-    apart = [one for one in objects if one["kind"] != "Pod"]
-    told = plane.kubectl(
+    apart = [manifest for manifest in objects if manifest["kind"] != "Pod"]
+    output = plane.kubectl(
         "apply", "--server-side", "--force-conflicts", "-f", "-", namespace=namespace, input=charts.text(apart)
     )
-    assert told.count("serverside-applied") == len(apart)
+    assert output.count("serverside-applied") == len(apart)
     made = plane.kubectl("create", "--dry-run=server", "-f", "-", namespace=namespace, input=charts.text(pods(objects)))
     assert made.count(" created ") == len(charts.pod_templates(objects))

@@ -33,9 +33,9 @@ def read(archive: Path) -> dict[str, Image]:
         def blob(descriptor: dict[str, Any]) -> Any:
             return load(f"./blobs/sha256/{descriptor['digest'].removeprefix('sha256:')}")
 
-        found = {}
+        images = {}
         for entry in load("./index.json")["manifests"]:
             manifest = blob(entry)
             size = sum(layer["size"] for layer in manifest["layers"])
-            found[entry["annotations"][_NAME]] = Image(size, blob(manifest["config"])["config"])
-        return found
+            images[entry["annotations"][_NAME]] = Image(size, blob(manifest["config"])["config"])
+        return images

@@ -1,4 +1,4 @@
-"""The audit of a test's database, as somebody with psql sees it."""
+"""The audit of a test's database, as a user of psql sees it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncpg
 from support import accounts
 
 
-async def told(url: str) -> list[tuple[str, str, str, str]]:
-    """What was done, to the investigation of which name, by whom and from where; in order."""
+async def audit_rows(url: str) -> list[tuple[str, str, str, str]]:
+    """Return the action, the investigation's name, the caller and the address of each row, in order."""
     connection = await asyncpg.connect(url)
     try:
         rows = await connection.fetch("SELECT action, name, who, address FROM audit ORDER BY at")

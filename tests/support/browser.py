@@ -26,7 +26,7 @@ SCREENSHOTS = tools.ROOT / ".screenshots"
 WIDE = playwright.ViewportSize(width=1280, height=900)
 NARROW = playwright.ViewportSize(width=400, height=800)
 _MILLISECONDS = patience.PATIENCE * 1000
-"""Of each expectation: playwright's own 5 s are too few for a browser on a busy machine."""
+"""The limit of each expectation: playwright's own 5 s are too few for a browser on a busy machine."""
 _PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -44,10 +44,10 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of the machine's Chromium; tests are skipped without one."""
-    found = next(filter(None, map(shutil.which, _PROGRAMS)), None)
-    if found is None:
+    program = next(filter(None, map(shutil.which, _PROGRAMS)), None)
+    if program is None:
         pytest.skip(f"no browser: install one of {', '.join(_PROGRAMS)}")
-    return found
+    return program
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ async def page(browser: playwright.Browser, site: str) -> AsyncIterator[playwrig
         yield page
 
 
-async def look(page: playwright.Page, name: str) -> None:
+async def check_page(page: playwright.Page, name: str) -> None:
     """Keep screenshots of the page, wide and narrow, light and dark, and hold each against the rules of axe."""
     SCREENSHOTS.mkdir(exist_ok=True)
     for width, viewport in (("wide", WIDE), ("narrow", NARROW)):

@@ -45,16 +45,16 @@ class Authority:
             x509.SubjectAlternativeName([address]), critical=False
         )
         made = made.add_extension(_usage(signs=False), critical=True)
-        found = Signed(certificate=self._folder / f"{name}.crt", key=self._folder / f"{name}.key")
-        found.certificate.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
-        found.key.write_bytes(
+        signed = Signed(certificate=self._folder / f"{name}.crt", key=self._folder / f"{name}.key")
+        signed.certificate.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
+        signed.key.write_bytes(
             key.private_bytes(
                 serialization.Encoding.PEM,
                 serialization.PrivateFormat.PKCS8,
                 serialization.BestAvailableEncryption(passphrase) if passphrase else serialization.NoEncryption(),
             )
         )
-        return found
+        return signed
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
         now = dt.datetime.now(dt.UTC)

@@ -63,7 +63,7 @@ def values() -> st.SearchStrategy[Object]:
 
 
 def _drawn(node: Object) -> st.SearchStrategy[Any]:
-    """What a part of the schema takes."""
+    """Return values that a part of the schema takes."""
     if "$ref" in node:
         return _drawn(_SCHEMA["$defs"][node["$ref"].rpartition("/")[2]])
     if "anyOf" in node:
@@ -106,9 +106,9 @@ def _mapping(node: Object) -> st.SearchStrategy[Object]:
     """A few of the keys that a mapping may have, and all that it must have and has no default for."""
     for pattern, below in node.get("patternProperties", {}).items():
         return st.dictionaries(_fitting(pattern), _drawn(below), max_size=2)
-    known = {
+    fields = {
         key: st.sampled_from(_SAMPLES[key]) if key in _SAMPLES and not _is_group(key, below) else _drawn(below)
         for key, below in node.get("properties", {}).items()
     }
-    wanted = {key: known[key] for key in node.get("required", ()) if "default" not in node["properties"][key]}
-    return st.fixed_dictionaries(wanted, optional={key: one for key, one in known.items() if key not in wanted})
+    wanted = {key: fields[key] for key in node.get("required", ()) if "default" not in node["properties"][key]}
+    return st.fixed_dictionaries(wanted, optional={key: field for key, field in fields.items() if key not in wanted})

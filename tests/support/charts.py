@@ -19,8 +19,8 @@ FILES = sorted((tools.ROOT / "tests" / "charts").glob("*.yaml"))
 def values(name: str) -> Object:
     """The values of the file of that name."""
     (path,) = (path for path in FILES if path.stem == name)
-    found: Object = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return found
+    content: Object = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
 
 
 def render(
@@ -32,40 +32,40 @@ def render(
 
 @functools.cache
 def of_file(name: str) -> list[Object]:
-    """What a file of values renders; not to be changed."""
+    """Return the objects that a file of values renders; not to be changed."""
     return render(values(name))
 
 
 def notes(values: Object | None = None, *, name: str = NAME, namespace: str = NAME) -> str:
-    """What is said after an installation."""
+    """Return the text that is shown after an installation."""
     return chart.rendered(values or {}, name=name, namespace=namespace)["NOTES.txt"]
 
 
 def one(objects: list[Object], kind: str, name: str) -> Object:
     """The one object of that kind and name."""
-    (found,) = (one for one in objects if one["kind"] == kind and one["metadata"]["name"] == name)
-    return found
+    (only,) = (manifest for manifest in objects if manifest["kind"] == kind and manifest["metadata"]["name"] == name)
+    return only
 
 
 def pod_templates(objects: list[Object]) -> dict[str, Object]:
-    """What pods are made of, by kind and name of what makes them; bare pods among them."""
-    found = {}
-    for one in objects:
-        match one["kind"]:
+    """Return the templates of pods, by kind and name of what makes the pods; bare pods are among them."""
+    templates = {}
+    for doc in objects:
+        match doc["kind"]:
             case "Deployment" | "StatefulSet" | "Job":
-                found[f"{one['kind']}/{one['metadata']['name']}"] = _with_claims(one["spec"])
+                templates[f"{doc['kind']}/{doc['metadata']['name']}"] = _with_claims(doc["spec"])
             case "Pod":
-                found[f"Pod/{one['metadata']['name']}"] = {"metadata": one["metadata"], "spec": one["spec"]}
-    return found
+                templates[f"Pod/{doc['metadata']['name']}"] = {"metadata": doc["metadata"], "spec": doc["spec"]}
+    return templates
 
 
 def _with_claims(spec: Object) -> Object:
     """A template with the volumes that its controller would add."""
     template: Object = spec["template"]
-    claimed = [{"name": one["metadata"]["name"], "emptyDir": {}} for one in spec.get("volumeClaimTemplates", ())]
+    claimed = [{"name": claim["metadata"]["name"], "emptyDir": {}} for claim in spec.get("volumeClaimTemplates", ())]
     return {**template, "spec": {**template["spec"], "volumes": template["spec"].get("volumes", []) + claimed}}
 
 
 def text(objects: list[Object]) -> str:
     """Objects as one YAML text, in JSON's form: PyYAML writes a text such as 7e2 as Go reads a number."""
-    return "\n---\n".join(json.dumps(one, ensure_ascii=False) for one in objects)
+    return "\n---\n".join(json.dumps(manifest, ensure_ascii=False) for manifest in objects)

@@ -44,9 +44,9 @@ class Asked:
         return (await self.limited.ask(request, leases.SCOPE)).message
 
     async def events(self, request: ports.Request = REQUEST) -> list[provider.StreamEvent]:
-        """What is streamed, without limits."""
-        shown = [event async for event in self.source.stream(request)]
-        return [event for event in shown if event not in (provider.Text(""), provider.Thinking(""))]
+        """Return the events that are streamed, without limits."""
+        streamed = [event async for event in self.source.stream(request)]
+        return [event for event in streamed if event not in (provider.Text(""), provider.Thinking(""))]
 
     @property
     def sent(self) -> JSON:
@@ -80,13 +80,13 @@ BUDGET: JSON = {"thinking": {"budget": 2048}}
 
 def then(request: ports.Request, answer: messages.Message, *more: messages.Message) -> ports.Request:
     """The request that follows an answer, which was stored: with its calls' results, and what else was said."""
-    turn = sum(message.role == "assistant" for message in request.messages)
-    calls = tuple(replace(call, id=f"{turn}.{index}") for index, call in enumerate(answer.calls))
+    call_number = sum(message.role == "assistant" for message in request.messages)
+    calls = tuple(replace(call, id=f"{call_number}.{index}") for index, call in enumerate(answer.calls))
     state = answer.provider_state
     stored = state and replace(state, data=json.loads(json.dumps(state.data)))
     results = [
         messages.Message(role="tool", call_id=call.id, tool_name=call.name, text="ok", failed=index == 1)
         for index, call in enumerate(calls)
     ]
-    said = replace(answer, calls=calls, provider_state=stored)
-    return replace(request, messages=(*request.messages, said, *results, *more))
+    reply = replace(answer, calls=calls, provider_state=stored)
+    return replace(request, messages=(*request.messages, reply, *results, *more))

@@ -14,17 +14,17 @@ from tarsy_dev import assets, controlplane, tools
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Build the control plane before the first test: it may take minutes, and a test's timeout is shorter."""
-    if session.config.option.collectonly or not any("programs" in _fixtures(item) for item in session.items):
+    if session.config.option.collectonly or not any("programs" in _fixtures(test) for test in session.items):
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled(), inherited.proxies():
         assets.everything()
-        if any("helm" in _fixtures(item) for item in session.items):
+        if any("helm" in _fixtures(test) for test in session.items):
             assets.program(assets.HELM)
 
 
-def _fixtures(item: pytest.Item) -> list[str]:
-    return item.fixturenames if isinstance(item, pytest.Function) else []
+def _fixtures(test: pytest.Item) -> list[str]:
+    return test.fixturenames if isinstance(test, pytest.Function) else []
 
 
 @pytest.fixture(scope="session")

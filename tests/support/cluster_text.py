@@ -1,4 +1,4 @@
-"""What Kubernetes and the programs on it print, without a secret in it: nothing of this may be masked.
+"""Output of Kubernetes and of the programs on it, without a secret in it: nothing of this may be masked.
 
 Written to tempt: names, digests, identifiers and messages that look like secrets or speak of them.
 """

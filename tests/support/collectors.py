@@ -105,8 +105,8 @@ async def collector(**options: Any) -> AsyncIterator[Collector]:
 
 def orphans(spans: Sequence[Received]) -> list[str]:
     """The names of spans whose parent is missing."""
-    known = {(span.trace_id, span.span_id) for span in spans}
-    return [span.name for span in spans if span.parent_id and (span.trace_id, span.parent_id) not in known]
+    span_ids = {(span.trace_id, span.span_id) for span in spans}
+    return [span.name for span in spans if span.parent_id and (span.trace_id, span.parent_id) not in span_ids]
 
 
 def _received(span: Any) -> Received:

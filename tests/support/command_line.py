@@ -45,10 +45,10 @@ class CommandLine:
 
     def other(self, **env: str | None) -> CommandLine:
         """The same with other variables; None takes one away."""
-        one = CommandLine.__new__(CommandLine)
+        changed = CommandLine.__new__(CommandLine)
         merged = {**self.env, **{name: value or "" for name, value in env.items()}}
-        one.env = {name: value for name, value in merged.items() if env.get(name, value) is not None}
-        return one
+        changed.env = {name: value for name, value in merged.items() if env.get(name, value) is not None}
+        return changed
 
     async def run(self, *arguments: str, stdin: str = "") -> Ended:
         """Run a command in pipes to its end."""
@@ -82,14 +82,14 @@ class CommandLine:
             stdin=follower, stdout=follower, stderr=follower, start_new_session=True,
         )  # fmt: skip
         os.close(follower)
-        shown = Terminal(child, leader)
+        screen = Terminal(child, leader)
         try:
-            yield shown
+            yield screen
         finally:
             if child.returncode is None:
                 child.kill()
             await child.wait()
-            shown.close()
+            screen.close()
 
 
 class Terminal:

@@ -36,14 +36,14 @@ async def ended_world(
 ) -> World:
     """`completed`, `failed` and `deleted` have ended, `running` runs; the model never answers it."""
 
-    def script(turn: model.Turn) -> model.Reply:
+    def script(request: model.Turn) -> model.Reply:
         replies: dict[str, model.Reply] = {
             "failed": model.HttpError(status=400),
             "cancelled": model.Hang(),
             "running": model.Hang(),
             "late": model.Hang(),
         }
-        return replies.get(turn.key.investigation.partition("/")[2], model.Answer(text=HOSTILE))
+        return replies.get(request.key.investigation.partition("/")[2], model.Answer(text=HOSTILE))
 
     llm.script = script
     process = await operator.start()

@@ -8,7 +8,7 @@ COUNT = 100_000
 NAMESPACE = "tarsy"
 NAMESPACE_UID = "0a2c1f6e-5f0c-4b0e-8f3e-1b2c3d4e5f60"
 _WIDE = ("alert_data", "chain", "words")
-"""Columns that are out of line; to compress them would take most of the time, and nobody reads them here."""
+"""Columns that are out of line; to compress them would take most of the time, and no test reads them here."""
 OPEN = 500
 """The newest have not ended."""
 COMMON = "restarting"

@@ -25,7 +25,9 @@ EMPTY = f"""
     END $$;
     UPDATE alembic_version SET version_num = '{schema.NEWEST}', serves = ARRAY['{schema.NEWEST}']
 """  # noqa: S608 - names of ours
-"""What empties the database of the test before; to truncate what nobody has written costs most of the time."""
+"""Statements that empty the database of the test before; to truncate tables that were not written costs most of the
+time.
+"""
 
 
 @pytest.fixture(scope="session")
@@ -64,9 +66,10 @@ def database_url(postgres: launcher.Access) -> Iterator[str]:
 
 @pytest.fixture
 def migrated(postgres: launcher.Access, worker_id: str) -> str:
-    """The name of the worker's one database at the newest schema; to make one for each test takes a tenth of a second.
+    """Return the name of the worker's one database at the newest schema; to make one for each test takes a tenth of a
+    second.
 
-    Whoever still used it is not thrown out yet.
+    A connection that still uses it is not thrown out yet.
     """
     name = f"migrated_{worker_id}"
     if (postgres.port, name) not in _COPIED:
@@ -77,7 +80,7 @@ def migrated(postgres: launcher.Access, worker_id: str) -> str:
 
 @pytest.fixture
 def migrated_url(postgres: launcher.Access, migrated: str) -> str:
-    """The URL of a database at the newest schema, empty: whoever still used it is thrown out."""
+    """Return the URL of a database at the newest schema, empty: each connection that still uses it is thrown out."""
     postgres.execute(EMPTY, database=migrated)
     return postgres.url(migrated)
 

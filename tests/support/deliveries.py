@@ -34,8 +34,8 @@ def webhook(url: str, namespace: str = "tarsy", **settings: Any) -> deliveries.R
 
 
 def channel(url: str, **settings: Any) -> deliveries.Receiver:
-    given = {"type": "slack", "channel": slack.CHANNEL, "token_env": "SLACK_TOKEN", "base_url": f"{url}/api"}
-    return deliveries.Slack.model_validate(given | {"allowed_namespaces": ["tarsy"]} | settings)
+    fields = {"type": "slack", "channel": slack.CHANNEL, "token_env": "SLACK_TOKEN", "base_url": f"{url}/api"}
+    return deliveries.Slack.model_validate(fields | {"allowed_namespaces": ["tarsy"]} | settings)
 
 
 class Duty:
@@ -64,9 +64,9 @@ class Duty:
             task.cancel()
 
 
-async def ended(database: databases.Database, name: str = "web-crash", data: str = "web-0", **chain: Any) -> UUID:
+async def ended(database: databases.Database, name: str = "web-crash", alert_data: str = "web-0", **chain: Any) -> UUID:
     """An investigation that has just ended."""
-    subject = queue.subject(name, severity="critical", alertData=data)
+    subject = queue.subject(name, severity="critical", alertData=alert_data)
     identity = await queue.admit(database, subject, chain=queue.chain(**chain))
     writing = await queue.opened(database, await queue.claimed(database))
     await writing.commit(stories.run_ended(final_analysis="web-0 is out of memory. Raise its limit."))

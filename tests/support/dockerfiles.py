@@ -16,18 +16,18 @@ DOCKERFILE = tools.ROOT / "Dockerfile"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Stage:
-    """What stands behind one FROM."""
+    """The instructions behind one FROM."""
 
     base: str
     instructions: tuple[tuple[str, str], ...]
     """Each as its word and the rest."""
 
     def all(self, word: str) -> list[str]:
-        """What stands behind each `word`."""
+        """Return the text behind each `word`."""
         return [rest for name, rest in self.instructions if name == word]
 
     def last(self, word: str, default: str) -> str:
-        """What stands behind the last `word`."""
+        """Return the text behind the last `word`."""
         return (self.all(word) or [default])[-1]
 
 
@@ -46,14 +46,14 @@ def read(text: str) -> Dockerfile:
     arguments: dict[str, str] = {}
     stages: dict[str, Stage] = {}
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
-    found = [tuple(line.split(None, 1)) for line in lines.splitlines() if line.strip()]
-    starts = [number for number, (word, _) in enumerate(found) if word == "FROM"]
-    for _, rest in found[: starts[0]]:
+    pairs = [tuple(line.split(None, 1)) for line in lines.splitlines() if line.strip()]
+    starts = [number for number, (word, _) in enumerate(pairs) if word == "FROM"]
+    for _, rest in pairs[: starts[0]]:
         name, _, default = rest.partition("=")
         arguments[name] = default
-    for start, end in zip(starts, [*starts[1:], len(found)], strict=True):
-        base, _, name = found[start][1].partition(" AS ")
-        instructions = tuple((word, " ".join(rest.split())) for word, rest in found[start + 1 : end])
+    for start, end in zip(starts, [*starts[1:], len(pairs)], strict=True):
+        base, _, name = pairs[start][1].partition(" AS ")
+        instructions = tuple((word, " ".join(rest.split())) for word, rest in pairs[start + 1 : end])
         stages[name] = Stage(base=expanded(base, arguments), instructions=instructions)
     return Dockerfile(arguments=arguments, stages=stages)
 
@@ -75,12 +75,12 @@ def seen(name: str, rules: Sequence[str]) -> bool:
     """Whether a build sees this file: the last rule that matches it, or a folder of it, decides."""
     path = PurePosixPath(name)
     places = [str(path), *map(str, path.parents[:-1])]
-    shown = True
+    is_seen = True
     for rule in rules:
         pattern = rule.removeprefix("!")
         patterns = [pattern, pattern.removeprefix("**/"), f"*/{pattern.removeprefix('**/')}"]
         if not pattern.startswith("**/"):
             patterns = [pattern]
-        if not rule.startswith("#") and any(fnmatch.fnmatchcase(place, one) for place in places for one in patterns):
-            shown = rule.startswith("!")
-    return shown
+        if not rule.startswith("#") and any(fnmatch.fnmatchcase(entry, glob) for entry in places for glob in patterns):
+            is_seen = rule.startswith("!")
+    return is_seen

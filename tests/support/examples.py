@@ -15,7 +15,7 @@ def like(example: Any, answer: Any) -> None:
     assert not wrong, wrong
 
 
-def differences(example: Any, answer: Any, place: str = "") -> Iterator[str]:
+def differences(example: Any, answer: Any, path: str = "") -> Iterator[str]:
     """Where an answer is not like the example."""
     match example:
         case None:
@@ -23,17 +23,17 @@ def differences(example: Any, answer: Any, place: str = "") -> Iterator[str]:
         case dict() if isinstance(answer, dict):
             for name, value in example.items():
                 if name in answer:
-                    yield from differences(value, answer[name], f"{place}.{name}")
+                    yield from differences(value, answer[name], f"{path}.{name}")
                 else:
-                    yield f"{place}.{name} is missing"
+                    yield f"{path}.{name} is missing"
         case list() if isinstance(answer, list):
-            for index, item in enumerate(example):
-                found = [list(differences(item, one, f"{place}.{index}")) for one in answer]
-                if [] not in found:
-                    yield from min(found, key=len, default=[f"{place}.{index} has no like"])
+            for index, expected in enumerate(example):
+                attempts = [list(differences(expected, actual, f"{path}.{index}")) for actual in answer]
+                if [] not in attempts:
+                    yield from min(attempts, key=len, default=[f"{path}.{index} has no like"])
         case _:
             if type(example) is not type(answer):
-                yield f"{place}: {answer!r} is no {type(example).__name__}"
+                yield f"{path}: {answer!r} is no {type(example).__name__}"
 
 
 def same(example: Any, answer: Any, *names: str) -> None:

@@ -32,7 +32,7 @@ def refuse(_: object) -> model.HttpError:
 
 
 async def notify(process: Process, status: str = "firing") -> dict[str, Any]:
-    """What became of the alert."""
+    """Post the notification, and return the receipt's part about the alert."""
     code, receipt = await process.request("POST", WEBHOOK, body=manifests.notification(status))
     assert code == 200, receipt
     (alert,) = receipt["alerts"]

@@ -45,8 +45,8 @@ async def create(cluster: client.Cluster, database: databases.Database, *, count
             *(_create(session, turns, namespace=cluster.served.own, name=name) for name in names)
         )
     async with database.begin() as connection:
-        given = {"ids": uids, "names": names, "namespace": cluster.served.own}
-        await connection.execute(sqlalchemy.text(_ROWS), given)
+        parameters = {"ids": uids, "names": names, "namespace": cluster.served.own}
+        await connection.execute(sqlalchemy.text(_ROWS), parameters)
     return uids
 
 
@@ -55,10 +55,10 @@ async def _create(session: aiohttp.ClientSession, turns: asyncio.Semaphore, *, n
     status = investigations.Status(
         sequence=1, observed_generation=1, phase="Completed", conditions=[], completion_time=datetime.now(UTC)
     )
-    shown = {"status": status.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    patch = {"status": status.model_dump(mode="json", by_alias=True, exclude_none=True)}
     async with turns:
         made = await _send(session, "POST", path, manifests.investigation(name), "application/json")
-        await _send(session, "PATCH", f"{path}/{name}/status", shown, "application/merge-patch+json")
+        await _send(session, "PATCH", f"{path}/{name}/status", patch, "application/merge-patch+json")
     return str(made["metadata"]["uid"])
 
 

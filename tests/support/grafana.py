@@ -45,7 +45,7 @@ class Grafana:
                 return web.json_response({"message": "Annotation patched"})
             case _:
                 return web.json_response(
-                    [one for one in self.annotations.values() if self._matches(one, request.query)]
+                    [annotation for annotation in self.annotations.values() if self._matches(annotation, request.query)]
                 )
 
     @staticmethod

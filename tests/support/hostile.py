@@ -1,7 +1,7 @@
-"""Callers who mean no good, in a process of their own: `python -m support.hostile PORT TOKEN`.
+"""Hostile callers, in a process of their own: `python -m support.hostile PORT TOKEN`.
 
 500 connections on which requests come slowly, or not at all, and large bodies one after the other meanwhile, from
-strangers and from somebody with the webhook's token. Prints after how many seconds the last slow one was closed.
+strangers and from a caller with the webhook's token. Prints after how many seconds the last slow one was closed.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _CHUNK = 64 * 1024
 
 
 def _head(path: str, *, length: int, token: str = "") -> bytes:
-    given = f"Authorization: Bearer {token}\r\n" if token else ""
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{given}Content-Length: {length}\r\n\r\n".encode()
+    authorization = f"Authorization: Bearer {token}\r\n" if token else ""
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\n{authorization}Content-Length: {length}\r\n\r\n".encode()
 
 
 async def _trickle(port: int, first: bytes, then: bytes) -> float:
@@ -51,10 +51,10 @@ async def _bomb(port: int, token: str) -> None:
         (token, b"[" * LARGE),
         (token, b'{"version":"4","alerts":[' + b"{}," * 1_000_000 + b"{}]}"),
     ]
-    for given, body in itertools.cycle(bodies):
+    for sent_token, body in itertools.cycle(bodies):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            writer.write(_head(WEBHOOK, length=len(body), token=given))
+            writer.write(_head(WEBHOOK, length=len(body), token=sent_token))
             for at in range(0, len(body), _CHUNK):
                 writer.write(body[at : at + _CHUNK])
                 await writer.drain()
@@ -72,7 +72,7 @@ async def main(port: int, token: str) -> None:
     ]
     bombing = [asyncio.create_task(_bomb(port, token)) for _ in range(BOMBERS)]
     took = await asyncio.gather(*(_trickle(port, *slowly[number % len(slowly)]) for number in range(SLOW)))
-    assert not any(one.done() for one in bombing)
+    assert not any(task.done() for task in bombing)
     print(max(took))
 
 

@@ -61,7 +61,7 @@ class Server:
         self.answer: Callable[[], Iterable[bytes]] = list
         self.url = ""
         self.pause: Callable[[], Awaitable[None]] | None = None
-        """What is waited for after each piece."""
+        """Awaited after each piece."""
         self.serving: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,21 +99,21 @@ async def serving() -> AsyncIterator[Server]:
 
 
 @contextlib.asynccontextmanager
-async def asked(name: str, url: str, key_file: Path) -> AsyncIterator[provider.Provider]:
+async def opened(name: str, url: str, key_file: Path) -> AsyncIterator[provider.Provider]:
     """The provider of that name, asking the server at `url`."""
     async with contextlib.AsyncExitStack() as stack:
         fields = {}
         if name == "vertexai":
             server = await stack.enter_async_context(model.serve())
             fields = {"credentials_file": str(tokens.account(key_file, token_uri=f"{server.url}/token"))}
-        yield await stack.enter_async_context(kinds.asked(KINDS[name], url, **fields))
+        yield await stack.enter_async_context(kinds.opened(KINDS[name], url, **fields))
 
 
 def memory(what: str) -> int:
     """MiB of this process: what it has now (VmRSS), or the most since `forget_peak` (VmHWM)."""
-    found = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
-    assert found
-    return int(found[1]) // 1024
+    match = re.search(rf"{what}:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    assert match
+    return int(match[1]) // 1024
 
 
 def forget_peak() -> None:
@@ -121,7 +121,7 @@ def forget_peak() -> None:
 
 
 async def problem(row: Row, source: provider.Provider) -> str:
-    """What is wrong with what becomes of an answer; "" if nothing is."""
+    """Return the fault in the outcome of an answer; "" if there is none."""
     forget_peak()
     before = memory("VmRSS")
     try:
@@ -130,9 +130,9 @@ async def problem(row: Row, source: provider.Provider) -> str:
     except Exception as escaped:  # noqa: BLE001 - whatever it is, it is told with its row
         return f"{type(escaped).__name__} escapes: {str(escaped)[:200]}"
     grown = memory("VmHWM") - before
-    told = f"{type(error).__name__} {error.code!r}: {str(error)[:200]}"
+    description = f"{type(error).__name__} {error.code!r}: {str(error)[:200]}"
     if not isinstance(error, row.raised) or row.words not in str(error) or row.code not in (None, error.code):
-        return told
+        return description
     if len(str(error)) > 10_000:
-        return f"{len(str(error))} characters of {told}"
-    return f"{grown} MiB for {told}" if grown > GROWTH_MAX else ""
+        return f"{len(str(error))} characters of {description}"
+    return f"{grown} MiB for {description}" if grown > GROWTH_MAX else ""

@@ -1,4 +1,4 @@
-"""What a process inherits from whoever starts the tests, and what must not decide their outcome.
+"""Settings that a process inherits from the program that starts the tests, and that must not decide their outcome.
 
 A shell without job control, `nohup` and some runners ignore SIGINT for what they start in the background; its children
 then install no handler and no KeyboardInterrupt ever comes. Time zone, language, umask and proxies change what a

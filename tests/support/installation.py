@@ -102,10 +102,10 @@ class Installation:
             "data": secret["data"],
         }
         self.node.kubectl("apply", "--server-side", "-f", "-", input=json.dumps(copied))
-        place = "alertmanager"
-        self.node.kubectl("rollout", "restart", "deployment/alertmanager", namespace=place)
+        namespace = "alertmanager"
+        self.node.kubectl("rollout", "restart", "deployment/alertmanager", namespace=namespace)
         self.node.kubectl(
-            "rollout", "status", "deployment/alertmanager", "--timeout=120s", namespace=place, timeout=130
+            "rollout", "status", "deployment/alertmanager", "--timeout=120s", namespace=namespace, timeout=130
         )
 
     def add_chain(self) -> None:
@@ -162,8 +162,8 @@ class Installation:
 
     def object_of(self, kind: str, name: str) -> dict[str, Any]:
         """Return one object of the release's namespace."""
-        found: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json"))
-        return found
+        manifest: dict[str, Any] = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        return manifest
 
     def fire(self, **labels: str) -> None:
         """Have Alertmanager fire an alert with these labels."""
@@ -187,5 +187,5 @@ def first_commands(page: str) -> str:
 def _values(mode: str) -> Mapping[str, Any]:
     """Where the scripted model is; all else is the chart's own."""
     written: dict[str, Any] = yaml.safe_load(_VALUES.read_text())
-    kept: Sequence[str] = ("platform", "operator", "test")
-    return {"mode": mode, **{key: written[key] for key in kept}}
+    keys: Sequence[str] = ("platform", "operator", "test")
+    return {"mode": mode, **{key: written[key] for key in keys}}

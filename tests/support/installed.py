@@ -56,13 +56,15 @@ class Installed:
         return self._kubeconfigs[part]
 
     def uses(self, part: str = ALL) -> list[rights.Use]:
-        """What that part has asked the API server for."""
+        """Return the requests of that part to the API server."""
         return rights.used(
             self._plane.audit_log, account=account(part), namespace=self._admin.served.own, start=self._log_start
         )
 
     def refused(self) -> set[rights.Right]:
-        """What any part was refused and the chart does not grant it: an API server that starts refuses all at first."""
+        """Return the rights that any part was refused and the chart does not grant it: an API server that starts
+        refuses all at first.
+        """
         return {
             right
             for part in self._kubeconfigs
@@ -71,11 +73,11 @@ class Installed:
         }
 
     def never_used(self, part: str = ALL) -> set[rights.Right]:
-        """What the chart grants that part, and it has not asked for."""
+        """Return the rights that the chart grants that part, and that it has not asked for."""
         return rights.never_used(self.granted(part), self.uses(part))
 
     def granted(self, part: str = ALL) -> set[rights.Right]:
-        """What the chart grants that part, once it has been asked for."""
+        """Return the rights that the chart grants that part, once it has been asked for."""
         return rights.granted(self._made[_release(part)], account=account(part), namespace=self._admin.served.own)
 
     @contextlib.asynccontextmanager
@@ -83,10 +85,10 @@ class Installed:
         """Take a right away from a part of the operator, and give it back; all of it in one process has two roles."""
         kind = "Role" if right.namespace else "ClusterRole"
         names = tuple(
-            f"{_release(part)}-{one}" for one in (("api", "controller") if part in (ALL, OWNERS) else (part,))
+            f"{_release(part)}-{suffix}" for suffix in (("api", "controller") if part in (ALL, OWNERS) else (part,))
         )
         roles = [
-            one for one in self._made[_release(part)] if one["kind"] == kind and one["metadata"]["name"].endswith(names)
+            doc for doc in self._made[_release(part)] if doc["kind"] == kind and doc["metadata"]["name"].endswith(names)
         ]
         for role in roles:
             await self._put(rights.without(role, right))
@@ -106,11 +108,11 @@ class Installed:
         """Delete the bindings of all namespaces, through which the API server looks at each request; no end of a
         namespace takes them along. Roles that nothing binds cost nothing.
         """
-        lasting = [one for made in self._made.values() for one in made if one["kind"] == "ClusterRoleBinding"]
+        lasting = [bound for made in self._made.values() for bound in made if bound["kind"] == "ClusterRoleBinding"]
         await asyncio.gather(
             *(
-                calls.request(self._admin, "DELETE", f"{_PATHS[one['kind']]}/{one['metadata']['name']}")
-                for one in lasting
+                calls.request(self._admin, "DELETE", f"{_PATHS[binding['kind']]}/{binding['metadata']['name']}")
+                for binding in lasting
             )
         )
 
@@ -118,12 +120,12 @@ class Installed:
         if release not in self._made:
             namespace = self._admin.served.own
             self._made[release] = made = rendered(namespace, release=release)
-            roles = {(one["kind"], one["metadata"]["name"]): one for one in made}
-            last_bindings = {one["kind"]: one for one in made if one["kind"].endswith("RoleBinding")}
-            last_roles = [roles[one["roleRef"]["kind"], one["roleRef"]["name"]] for one in last_bindings.values()]
+            roles = {(doc["kind"], doc["metadata"]["name"]): doc for doc in made}
+            last_bindings = {doc["kind"]: doc for doc in made if doc["kind"].endswith("RoleBinding")}
+            last_roles = [roles[doc["roleRef"]["kind"], doc["roleRef"]["name"]] for doc in last_bindings.values()]
             last = [*last_roles, *last_bindings.values()]
             # The last binding is in force once all are: the API server learns of each kind in the order of its making.
-            for together in ([one for one in made if one not in last], last_roles, last_bindings.values()):
+            for together in ([doc for doc in made if doc not in last], last_roles, last_bindings.values()):
                 await asyncio.gather(*map(self._post, together))
             for kind, binding in last_bindings.items():
                 role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
@@ -143,8 +145,8 @@ def _release(part: str) -> str:
 
 def rendered(namespace: str, *, release: str) -> Sequence[rights.Manifest]:
     """The accounts, roles and bindings that the chart renders for a release: the operator's, or those of the tools."""
-    found: list[rights.Manifest] = json.loads(_rendered(release).replace(_SOMEWHERE, namespace))
-    return found
+    manifests: list[rights.Manifest] = json.loads(_rendered(release).replace(_SOMEWHERE, namespace))
+    return manifests
 
 
 @functools.cache
@@ -154,5 +156,5 @@ def _rendered(release: str) -> str:
     has_tools = release == _release(TOOLS)
     values = {"mode": mode, "crds": {"enabled": False}, "mcp": {"enabled": has_tools}}
     values |= {"rbac": {"owners": release == _release(OWNERS)}}
-    made = [one for one in charts.render(values, name=release, namespace=_SOMEWHERE) if one["kind"] in _PATHS]
-    return json.dumps([one for one in made if one["metadata"]["name"].endswith(f"-{TOOLS}") or not has_tools])
+    made = [doc for doc in charts.render(values, name=release, namespace=_SOMEWHERE) if doc["kind"] in _PATHS]
+    return json.dumps([doc for doc in made if doc["metadata"]["name"].endswith(f"-{TOOLS}") or not has_tools])

@@ -63,7 +63,7 @@ def collection(*, text: str = "web-0 restarts: OOMKilled") -> list[entries.Entry
             asked,
             stories.ran(asked, 0, text=text),
             stories.ran(asked, 1, text="forbidden", failed=True, in_doubt=True),
-            stories.answers(f"Pod web-0 is out of memory [tool 0.0]. {text}", execution=name, turn=1),
+            stories.answers(f"Pod web-0 is out of memory [tool 0.0]. {text}", execution=name, call_number=1),
             stories.ended(name),
         ]
     return log

@@ -37,7 +37,7 @@ class Kind:
     type: str
     fields: dict[str, Any]
     path: str = ""
-    """What the SDK wants behind the server's address."""
+    """The path that the SDK wants behind the server's address."""
     shows_thoughts: bool = True
     """Whether it shows what the scripted model thinks."""
     keeps_arguments: bool = True
@@ -46,9 +46,9 @@ class Kind:
     def settings(self, url: str, **fields: Any) -> providers.Provider:
         """The provider at `url`."""
         base = f"{url}{self.path}"
-        place = {"options": {"base_url": base}} if self.type == "langchain" else {"base_url": base}
-        data = {"llm_providers": {"mine": {"type": self.type, "model": "m", **place, **self.fields, **fields}}}
-        return platforms.Platform.model_validate(data).llm_providers["mine"]
+        address = {"options": {"base_url": base}} if self.type == "langchain" else {"base_url": base}
+        document = {"llm_providers": {"mine": {"type": self.type, "model": "m", **address, **self.fields, **fields}}}
+        return platforms.Platform.model_validate(document).llm_providers["mine"]
 
 
 KINDS = {
@@ -69,7 +69,7 @@ KINDS = {
 
 
 @contextlib.asynccontextmanager
-async def asked(kind: Kind, url: str, name: str = "mine", **fields: Any) -> AsyncIterator[provider.Provider]:
+async def opened(kind: Kind, url: str, name: str = "mine", **fields: Any) -> AsyncIterator[provider.Provider]:
     """The provider, asking the server at `url`."""
     settings = kind.settings(url, **fields)
     _client_utils._cached_async_httpx_client.cache_clear()  # by address: a port comes again, a loop does not
@@ -90,37 +90,37 @@ async def events(source: provider.Provider, request: ports.Request = REQUEST) ->
 async def refusal(source: provider.Provider) -> provider.ProviderError:
     """The error of an answer; an incomplete one is an error as in `llm.limited_model`."""
     try:
-        found = await events(source)
+        received = await events(source)
     except provider.ProviderError as error:
         return error
-    assert not any(isinstance(event, provider.Finish) for event in found), found
+    assert not any(isinstance(event, provider.Finish) for event in received), received
     return provider.RetryableError("ended before it was whole")
 
 
-def text_of(found: Sequence[provider.StreamEvent]) -> str:
-    return "".join(event.text for event in found if isinstance(event, provider.Text))
+def text_of(received: Sequence[provider.StreamEvent]) -> str:
+    return "".join(event.text for event in received if isinstance(event, provider.Text))
 
 
-def thoughts_of(found: Sequence[provider.StreamEvent]) -> str:
-    return "".join(event.text for event in found if isinstance(event, provider.Thinking))
+def thoughts_of(received: Sequence[provider.StreamEvent]) -> str:
+    return "".join(event.text for event in received if isinstance(event, provider.Thinking))
 
 
-def usage_of(found: Sequence[provider.StreamEvent]) -> messages.Usage | None:
-    return next((event.usage for event in reversed(found) if isinstance(event, provider.Usage)), None)
+def usage_of(received: Sequence[provider.StreamEvent]) -> messages.Usage | None:
+    return next((event.usage for event in reversed(received) if isinstance(event, provider.Usage)), None)
 
 
-def answered(found: Sequence[provider.StreamEvent], name: str = "mine", turn: int = 0) -> messages.Message:
+def answered(received: Sequence[provider.StreamEvent], name: str = "mine", call_number: int = 0) -> messages.Message:
     """The answer as it is stored and read back."""
-    calls = [event for event in found if isinstance(event, provider.Call)]
-    finish = found[-1]
+    calls = [event for event in received if isinstance(event, provider.Call)]
+    finish = received[-1]
     assert isinstance(finish, provider.Finish)
     state = json.loads(json.dumps(finish.state))
     return messages.Message(
         role="assistant",
-        text=text_of(found),
-        thinking=thoughts_of(found),
+        text=text_of(received),
+        thinking=thoughts_of(received),
         calls=tuple(
-            messages.ToolCall(id=f"{turn}.{index}", name=call.name, arguments=call.arguments)
+            messages.ToolCall(id=f"{call_number}.{index}", name=call.name, arguments=call.arguments)
             for index, call in enumerate(calls)
         ),
         provider_state=messages.ProviderState(provider=name, data=state) if state else None,

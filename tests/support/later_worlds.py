@@ -88,8 +88,8 @@ def _table(kind: worlds.Kind, columns: Sequence[str], rows: Sequence[worlds.Row]
     lines = [header]
     for row in rows:
         labels = ",".join(f"{name}={value}" for name, value in sorted((row.metadata.get("labels") or {}).items()))
-        place = [row.metadata["namespace"]] if kind.namespaced else []
-        lines.append([*place, kind.api_version, kind.kind, *map(_cell, row.cells), labels or "<none>"])
+        namespace_cell = [row.metadata["namespace"]] if kind.namespaced else []
+        lines.append([*namespace_cell, kind.api_version, kind.kind, *map(_cell, row.cells), labels or "<none>"])
     return as_table(lines)
 
 
@@ -184,9 +184,9 @@ def _later(
     row: worlds.Row, earlier: worlds.Row, names: Sequence[str], *, minutes: int, chance: random.Random
 ) -> worlds.Row | None:
     document = copy.deepcopy(row.object)
-    for kept in ("deletionTimestamp", "annotations"):
-        if kept in document["metadata"]:
-            document["metadata"][kept] = earlier.object["metadata"][kept]
+    for key in ("deletionTimestamp", "annotations"):
+        if key in document["metadata"]:
+            document["metadata"][key] = earlier.object["metadata"][key]
     document["metadata"]["resourceVersion"] = str(chance.randrange(1, 10**9))
     name = row.metadata["name"]
     match document["kind"]:
@@ -250,11 +250,11 @@ def replaced(world: worlds.World, chance: random.Random) -> worlds.World:
 
 
 def differences(then: Mapping[Read, str], now: Mapping[Read, str]) -> dict[Read, list[str]]:
-    """What differs, of the results that were read then; a list that is not there now is empty."""
+    """Return the differences of the results that were read then; a list that is not there now is empty."""
     empty = {"events": "# No events found"}
     rereads = [
         results.Reread(form=read.form, former=text, now=now.get(read, empty.get(read.form, "")), has_fingerprints=False)
         for read, text in then.items()
     ]
-    found = results.differences(rereads)
-    return {read: lines for read, lines in zip(then, found, strict=True) if lines}
+    changed_lines = results.differences(rereads)
+    return {read: lines for read, lines in zip(then, changed_lines, strict=True) if lines}

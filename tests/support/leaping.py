@@ -55,10 +55,10 @@ class _Selector(selectors.BaseSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         global _leapt
-        found = self._real.select(None if timeout is None else 0)
-        if timeout and not found:
+        ready = self._real.select(None if timeout is None else 0)
+        if timeout and not ready:
             _leapt += timeout
-        return found
+        return ready
 
     def close(self) -> None:
         self._real.close()

@@ -33,10 +33,10 @@ def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-t
 
 @dataclass
 class Watching:
-    """A process where somebody watches, and what he has in front of him."""
+    """A process with a subscriber, and the texts that the subscriber has received."""
 
     database: databases.Database
-    shown: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
     over: list[str] = field(default_factory=list)
     pieces: list[payloads.Piece] = field(default_factory=list)
     moved: list[UUID | None] = field(default_factory=list)
@@ -47,10 +47,10 @@ class Watching:
         self.audience = text_streams.TextReceiver(self.database, on_piece=self.heard, on_commit=self.has_moved)
 
     def heard(self, piece: payloads.Piece) -> None:
-        before = self.shown.get(piece.event, "")
+        before = self.texts.get(piece.event, "")
         assert piece.at <= len(before), "no piece has a gap before it"
         self.pieces.append(piece)
-        self.shown[piece.event] = piece.after(before)
+        self.texts[piece.event] = piece.after(before)
         if piece.state == "over":
             self.over.append(piece.event)
         self.changed.set()
@@ -67,11 +67,11 @@ class Watching:
 
     async def sees(self, **texts: str) -> None:
         """Wait until the events of turn 0 are these."""
-        expected = {f"e0.0.{place}": text for place, text in texts.items()}
+        expected = {f"e0.0.{kind}": text for kind, text in texts.items()}
         try:
-            await self.until(lambda: self.shown == expected)
+            await self.until(lambda: self.texts == expected)
         except TimeoutError:
-            pytest.fail(f"sees {self.shown} instead of {expected}")
+            pytest.fail(f"sees {self.texts} instead of {expected}")
 
 
 @contextlib.asynccontextmanager
@@ -114,7 +114,7 @@ async def worker(url: str) -> AsyncIterator[text_streams.TextSender]:
 
 @contextlib.asynccontextmanager
 async def watcher(url: str) -> AsyncIterator[Watching]:
-    """A process where somebody may watch."""
+    """Yield a process in which a subscriber may watch."""
     async with connected(url) as database:
         watching = Watching(database)
         listener = notify.Listener(url, hints.Channels({text_streams.TEXTS: watching.audience.hint}))

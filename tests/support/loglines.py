@@ -12,7 +12,7 @@ import pytest
 from tarsy.telemetry import logs
 
 LogLines: TypeAlias = Callable[[], list[dict[str, Any]]]
-"""What has been logged since the last call, a dictionary a line."""
+"""A function that returns the lines logged since its last call, a dictionary a line."""
 
 
 @pytest.fixture
@@ -20,13 +20,13 @@ def logging_put_back() -> Iterator[None]:
     """Leave the root logger and the quieted ones as they were."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    levels = {name: found.level for name, found in root.manager.loggerDict.items() if isinstance(found, logging.Logger)}
+    levels = {name: child.level for name, child in root.manager.loggerDict.items() if isinstance(child, logging.Logger)}
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    for name, found in root.manager.loggerDict.items():
-        if isinstance(found, logging.Logger):
-            found.setLevel(levels.get(name, logging.NOTSET))
+    for name, logger in root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger):
+            logger.setLevel(levels.get(name, logging.NOTSET))
 
 
 @pytest.fixture
@@ -38,10 +38,10 @@ def log_lines(logging_put_back: None) -> LogLines:
     stream = io.StringIO()
     handler.setStream(stream)
 
-    def taken() -> list[dict[str, Any]]:
+    def take_lines() -> list[dict[str, Any]]:
         lines = stream.getvalue().splitlines()
         stream.seek(0)
         stream.truncate()
         return [json.loads(line) for line in lines]
 
-    return taken
+    return take_lines

@@ -1,4 +1,4 @@
-"""What is handed in from outside, as people and Alertmanager write it: manifests of the two kinds, a notification."""
+"""Input from outside, as people and Alertmanager write it: manifests of the two kinds, a notification."""
 
 from __future__ import annotations
 

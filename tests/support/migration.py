@@ -9,7 +9,7 @@ from tarsy.store.base import databases, schema
 from tarsy_dev import postgres
 
 TEMPLATE = "template_migrated"
-"""The one that those of the workers are copies of; nobody uses it."""
+"""The template that the workers' ones are copies of; no test uses it."""
 
 
 def prepare(server: postgres.Access) -> None:
@@ -30,6 +30,6 @@ def create(server: postgres.Access, name: str) -> str:
         await database.close()
 
     url = server.create_database(name)
-    with futures.ThreadPoolExecutor(1) as thread:  # whoever asks for it may be on a loop
+    with futures.ThreadPoolExecutor(1) as thread:  # the caller may be on a loop
         thread.submit(asyncio.run, migrate()).result()
     return url

@@ -195,7 +195,7 @@ SHAPES: list[tuple[str, str, str]] = [
     ("apiVersion: tarsy.dev/v1alpha1", "apiVersion: tarsy.dev/v1", "apiVersion: expected tarsy.dev/v1alpha1"),
     ("  name: pod-crash", "  name: Pod_Crash", "metadata.name: expected lower-case letters, digits, - and ."),
 ]
-"""What the API server refuses, too."""
+"""The changes that the API server refuses, too."""
 
 NAMES: list[tuple[str, str, str]] = [
     ("  llmProvider: google-default", "  llmProvider: google", f"Chain 'pod-crash' references unknown LLM provider 'google'. Available LLM providers: {PROVIDERS}"),
@@ -212,7 +212,7 @@ NAMES: list[tuple[str, str, str]] = [
     ("    - name: Analyst\n    - ", "    - {name: Analyst, llmProvider: openai-default}\n    - ", "Chain 'pod-crash' stage 'analysis': LLM provider 'openai-default' has no native tool 'google_search'. "),
     ("kind: AgentChain", "kind: AgentChains", "no AgentChain in it"),
 ]  # fmt: skip
-"""What the API server takes, and TARSy would refuse."""
+"""The changes that the API server takes, and TARSy would refuse."""
 
 PLATFORM = """\
 defaults:

@@ -106,13 +106,13 @@ class Process:
         token: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Any]:
-        """Call the API, as the webhook or as somebody who may do everything where no token is given; status, JSON."""
+        """Call the API, without a token as the webhook or as an account that may do everything. Status, JSON."""
         token = token if token is not None else TOKEN if path.startswith(_FOR_TOKEN) else self.editor
-        given = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
+        sent_headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", **(headers or {})}
         async with (
             aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=patience.PATIENCE)) as session,
             session.request(
-                method, f"{self.url}{path}", data=io.BytesIO(body) if body else None, headers=given
+                method, f"{self.url}{path}", data=io.BytesIO(body) if body else None, headers=sent_headers
             ) as response,
         ):
             return response.status, await response.json(content_type=None)
@@ -150,9 +150,9 @@ def _status(port: int, path: str) -> int | None:
         connection.close()
 
 
-def _has_finished(item: dict[str, Any]) -> bool:
-    conditions = item.get("status", {}).get("conditions", [])
-    return any((one["type"], one["status"]) == ("Finished", "True") for one in conditions)
+def _has_finished(manifest: dict[str, Any]) -> bool:
+    conditions = manifest.get("status", {}).get("conditions", [])
+    return any((condition["type"], condition["status"]) == ("Finished", "True") for condition in conditions)
 
 
 _KINDS = {
@@ -231,12 +231,12 @@ class Operator:
         }
         if budgets:
             settings["budgets"] = dict(budgets)  # the former version knows no such section
-        known = self._platform["llm_providers"]
+        known_providers = self._platform["llm_providers"]
         more = {
-            name: {key: value for key, value in {**known["scripted"], **given}.items() if value is not None}
-            for name, given in (providers or {}).items()
+            name: {key: value for key, value in {**known_providers["scripted"], **fields}.items() if value is not None}
+            for name, fields in (providers or {}).items()
         }
-        written = self._platform | {"llm_providers": known | more} | settings
+        written = self._platform | {"llm_providers": known_providers | more} | settings
         config.write_text(json.dumps(written))  # which is YAML too
         arguments = ["operator", "--config", str(config), "--role", role, "--listen", "127.0.0.1:0"]
         if metrics is not None:
@@ -284,7 +284,7 @@ class Operator:
 
     @property
     def log(self) -> str:
-        """What all of them have logged so far."""
+        """Return the logs of all of them so far."""
         return "".join(child.log.read_text() for child in self._children)
 
     async def kubectl(self, *args: str, input: str | None = None) -> str:  # noqa: A002 - subprocess's own name for it
@@ -304,29 +304,29 @@ class Operator:
 
     async def finished(self, *names: str) -> dict[str, Any]:
         """Wait until these investigations, or all, have finished; the objects by their names."""
-        found: dict[str, Any] = {}
+        by_name: dict[str, Any] = {}
         try:
             async with patience.limit():
                 while True:
                     items = (await self._ask("GET", self._path("AlertInvestigation")))["items"]
-                    found = {item["metadata"]["name"]: item for item in items}
-                    wanted = names or found.keys()
-                    if wanted and all(_has_finished(found.get(name, {})) for name in wanted):
-                        for item in items:
-                            del item["metadata"]["managedFields"]  # as kubectl shows it
-                        return found
-                    await asyncio.sleep(0.1 + 0.02 * len(found))  # to look is work, too
+                    by_name = {manifest["metadata"]["name"]: manifest for manifest in items}
+                    wanted = names or by_name.keys()
+                    if wanted and all(_has_finished(by_name.get(name, {})) for name in wanted):
+                        for manifest in items:
+                            del manifest["metadata"]["managedFields"]  # as kubectl shows it
+                        return by_name
+                    await asyncio.sleep(0.1 + 0.02 * len(by_name))  # to look is work, too
         except patience.TooLong as error:
-            phases = {name: item.get("status", {}).get("phase") for name, item in found.items()}
+            phases = {name: manifest.get("status", {}).get("phase") for name, manifest in by_name.items()}
             raise patience.TooLong(f"{error}: the end of investigations, whose phases are {phases}") from None
 
-    async def _ask(self, method: str, path: str, **given: Any) -> Any:
+    async def _ask(self, method: str, path: str, **options: Any) -> Any:
         """Ask the API server as the administrator."""
         async with patience.limit():
             while True:
                 with contextlib.suppress(client.ClusterDownError):
                     async with calls.errors():
-                        return await calls.request(self._admin, method, path, **given)
+                        return await calls.request(self._admin, method, path, **options)
                 await asyncio.sleep(0.1)
 
     def _path(self, kind: str) -> str:
@@ -340,8 +340,8 @@ class Operator:
         async with patience.limit():
             while True:
                 items = json.loads(await self.kubectl("get", "events", about, "-o", "json"))["items"]
-                if found := [item for item in items if telling in item["message"]]:
-                    (event,) = found
+                if matching := [listed_event for listed_event in items if telling in listed_event["message"]]:
+                    (event,) = matching
                     return dict(event)
 
     def end(self) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tarsy_dev.controlplane import ControlPlane
 
 WATCH = "the watch (controller)"
-"""What is missing a few seconds after the API server."""
+"""The part that is missing a few seconds after the API server."""
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 STAGES = ("collect", "analysis")
 CHAIN = manifests.chain(stages=[manifests.stage(name) for name in STAGES])
@@ -33,14 +33,14 @@ class Held:
     def go(self) -> None:
         self._going.set()
 
-    async def __call__(self, turn: model.Turn) -> model.Answer:
+    async def __call__(self, request: model.Turn) -> model.Answer:
         await self._going.wait()
         calls = {
             0: [model.Call(name="tools__lookup", args={"name": name}) for name in ("a", "b")],
             1: [model.Call(name="tools__restart", args={"name": "web"})],
-        }.get(turn.iteration, [])
-        text = "" if calls else f"Findings of {turn.key.stage}."
-        return model.Answer(text=text, calls=model.keyed(turn, calls))
+        }.get(request.iteration, [])
+        text = "" if calls else f"Findings of {request.key.stage}."
+        return model.Answer(text=text, calls=model.keyed(request, calls))
 
 
 @contextlib.asynccontextmanager
@@ -54,7 +54,7 @@ async def without(plane: ControlPlane, component: str) -> AsyncIterator[None]:
 
 
 async def readiness(process: Process) -> str:
-    """What is missing, "" for nothing."""
+    """Return the parts that are missing, "" for none."""
     status, answer = await process.request("GET", "/readyz", token="")
     assert (status, answer["status"]) in ((200, "ready"), (503, 503))
     return str(answer.get("detail", ""))
@@ -66,17 +66,17 @@ async def reads(process: Process, *missing: str, or_also: str = "") -> None:
     A watch that gets no answer is asked for anew after 70 s.
     """
     wanted = f"not ready: {'; '.join(missing)}" if missing else ""
-    found = None
+    detail = None
 
-    async def look() -> bool:
-        nonlocal found
-        found = await readiness(process)
-        return found in (wanted, f"{wanted}; {or_also}")
+    async def matches() -> bool:
+        nonlocal detail
+        detail = await readiness(process)
+        return detail in (wanted, f"{wanted}; {or_also}")
 
     try:
-        await waiting.seen(look)
+        await waiting.seen(matches)
     except patience.TooLong as error:
-        raise patience.TooLong(f"{error}: /readyz says {found!r}, not {wanted!r}") from None
+        raise patience.TooLong(f"{error}: /readyz says {detail!r}, not {wanted!r}") from None
 
 
 async def alert(process: Process) -> tuple[int, str]:
@@ -89,7 +89,7 @@ def check_calls(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, *, names: Collection[str], again: int = 0
 ) -> None:
     """Hold the logs of model and tools against what had to be sent: each once, but for the `again` in flight."""
-    wanted = {(f"{operator.namespace}/{name}", stage, turn) for name in names for stage in STAGES for turn in range(3)}
+    wanted = {(f"{operator.namespace}/{name}", stage, step) for name in names for stage in STAGES for step in range(3)}
     asked = Counter((entry.key.investigation, entry.key.stage, entry.iteration) for entry in llm.requests)
     assert set(asked) == wanted
     called = Counter(call.key for call in toolbox.calls)
@@ -123,10 +123,10 @@ async def check_afterwards(operator: Operator, process: Process) -> dict[str, An
     await reads(process)
     status, _ = await alert(process)
     assert status == 200
-    found = await operator.finished()
-    assert [one["status"]["phase"] for one in found.values()] == ["Completed", "Completed"]
+    by_name = await operator.finished()
+    assert [doc["status"]["phase"] for doc in by_name.values()] == ["Completed", "Completed"]
     await process.stop()
-    return found
+    return by_name
 
 
 async def outlast_api_server(
@@ -149,22 +149,22 @@ async def outlast_api_server(
         if component == "kube-apiserver":
             await reads(process, "the API server (api, controller)", WATCH)
 
-    async def taken() -> bool:
+    async def is_taken() -> bool:
         status, problem = await alert(process)
         assert status == 200 or (status, problem.endswith("; send it again")) == (503, True)
         return status == 200
 
-    await waiting.seen(taken)
+    await waiting.seen(is_taken)
     await reads(process)
     await operator.apply(manifests.investigation("after"))
     after = f"{operator.namespace}/after"
-    await llm.wait_for(lambda requests: any(one.key.investigation == after for one in requests))
-    found = await operator.finished()
-    assert len(found) == 3
-    for one in found.values():
-        assert (one["status"]["phase"], one["status"]["progress"], one["status"]["attempts"]) == ("Completed", "2/2", 1)
-        assert one["status"]["finalAnalysis"] == "Findings of analysis."
-    check_calls(operator, llm, toolbox, names=found)
+    await llm.wait_for(lambda requests: any(request.key.investigation == after for request in requests))
+    by_name = await operator.finished()
+    assert len(by_name) == 3
+    for doc in by_name.values():
+        assert (doc["status"]["phase"], doc["status"]["progress"], doc["status"]["attempts"]) == ("Completed", "2/2", 1)
+        assert doc["status"]["finalAnalysis"] == "Findings of analysis."
+    check_calls(operator, llm, toolbox, names=by_name)
     await process.stop()
 
 
@@ -189,7 +189,7 @@ async def without_database(
     if under_way != "a model call":
         toolbox.hold = hold
         script.go()
-        await toolbox.wait_for(lambda _: toolbox.of(tool="restart"))
+        await toolbox.wait_for(lambda _: toolbox.calls_of(tool="restart"))
     await operator.let_leases_pass()
     await asyncio.to_thread(postgres.kill)
     await check_outage(process)
@@ -200,5 +200,5 @@ async def without_database(
     yield process
     assert sent == (len(llm.requests), len(toolbox.calls))
     await asyncio.to_thread(postgres.start)
-    found = await check_afterwards(operator, process)
-    check_calls(operator, llm, toolbox, names=found, again=1)
+    by_name = await check_afterwards(operator, process)
+    check_calls(operator, llm, toolbox, names=by_name, again=1)

@@ -50,11 +50,11 @@ class PagerDuty:
             return self._error(406, "Not Acceptable")
         match request.path.strip("/").split("/"):
             case ["incidents"]:
-                found = [one for one in reversed(self.incidents) if request.query["incident_key"] in one["keys"]]
+                hits = [case for case in reversed(self.incidents) if request.query["incident_key"] in case["keys"]]
                 assert request.query["sort_by"] == "created_at:desc"
                 if service := request.query.get("service_ids[]"):
-                    found = [one for one in found if one["service"]["id"] == service]
-                return web.json_response({"incidents": found[: int(request.query["limit"])], "more": False})
+                    hits = [case for case in hits if case["service"]["id"] == service]
+                return web.json_response({"incidents": hits[: int(request.query["limit"])], "more": False})
             case ["incidents", identity, "notes"] if identity in self.notes:
                 return self._notes(request, self.notes[identity])
         return self._error(404, "Not Found")

@@ -1,4 +1,4 @@
-"""What a statement reads, by the plan that Postgres has run: it does not depend on the machine's speed."""
+"""Reads of a statement, by the plan that Postgres has run: they do not depend on the machine's speed."""
 
 from __future__ import annotations
 

@@ -29,11 +29,11 @@ from tarsy_dev import patience
 LEASE = timedelta(seconds=60)
 OWNER = UUID(int=1)
 CALLER = audit.Caller(who="somebody", address="192.0.2.1")
-"""Who asks for something by the API."""
+"""The caller of the API."""
 RULE = episodes.Rule(window=timedelta(days=7), cooldown=timedelta(minutes=5))
 """The settings of deduplication."""
 BUILD = record.build()
-"""What this program can read."""
+"""The build of this program: the entries that it can read."""
 PLATFORM = platforms.Platform(
     defaults=platforms.Defaults(llm_provider="only"),
     llm_providers={"only": providers.GoogleProvider(type="google", model="gemini-2.5-flash")},
@@ -58,58 +58,58 @@ def subject(name: str = "web-crash", **spec: Any) -> investigations.AlertInvesti
 
 
 def admission(
-    given: investigations.AlertInvestigation, chain: chains.AgentChain | admitted.Refusal = CHAIN
+    investigation: investigations.AlertInvestigation, chain: chains.AgentChain | admitted.Refusal = CHAIN
 ) -> admitted.Admission:
-    """What becomes of an object where `chain` is all that there is; or it is refused."""
-    known = [] if isinstance(chain, admitted.Refusal) else [chain]
-    found = decision.decide(
-        given,
-        chain_index.ChainIndex(known, platform=PLATFORM, unusable_providers={}, namespace="tarsy", own="tarsy"),
+    """Return the decision on an object where `chain` is all that there is; or it is refused."""
+    available = [] if isinstance(chain, admitted.Refusal) else [chain]
+    decided = decision.decide(
+        investigation,
+        chain_index.ChainIndex(available, platform=PLATFORM, unusable_providers={}, namespace="tarsy", own="tarsy"),
         mask=str,
         secrets=NO_SECRETS,
     )
-    return replace(found, chain=chain) if isinstance(chain, admitted.Refusal) else found
+    return replace(decided, chain=chain) if isinstance(chain, admitted.Refusal) else decided
 
 
 async def admit(
     database: databases.Database,
-    given: investigations.AlertInvestigation | None = None,
+    investigation: investigations.AlertInvestigation | None = None,
     *,
     chain: chains.AgentChain | admitted.Refusal = CHAIN,
 ) -> UUID:
     """Admit an investigation, any new one where none is given; its id."""
-    new = given or subject()
+    new = investigation or subject()
     assert await queueing.admit(database, admission(new, chain))
     return UUID(new.metadata.uid)
 
 
 async def received(
     database: databases.Database,
-    given: investigations.AlertInvestigation,
+    investigation: investigations.AlertInvestigation,
     *,
     rule: episodes.Rule = RULE,
     previous: UUID | None = None,
 ) -> investigations.AlertInvestigation:
     """The object with the receipt of its alert's episode, as intake makes it."""
-    spec = given.spec
+    spec = investigation.spec
     assert spec.fingerprint
     assert spec.starts_at
     source = investigations.Source(type="alertmanager")
     receipt = await receipts.issue_for_alert(
         database,
-        namespace=given.metadata.namespace,
+        namespace=investigation.metadata.namespace,
         fingerprint=spec.fingerprint,
         starts_ms=naming.milliseconds(spec.starts_at),
-        name=given.metadata.name,
+        name=investigation.metadata.name,
         digest=investigations.digest(spec.model_copy(update={"source": source})),
         rule=rule,
         previous=previous,
         address=CALLER.address,
     )
     assert isinstance(receipt, receipts.Receipt)
-    metadata = given.metadata.model_copy(update={"name": receipt.name})
+    metadata = investigation.metadata.model_copy(update={"name": receipt.name})
     received = source.model_copy(update={"receipt": receipt.word})
-    return given.model_copy(update={"metadata": metadata, "spec": spec.model_copy(update={"source": received})})
+    return investigation.model_copy(update={"metadata": metadata, "spec": spec.model_copy(update={"source": received})})
 
 
 async def repeat(
@@ -141,15 +141,15 @@ async def claim(
 
 
 def eligible(**unusable: str) -> eligibility.Eligibility:
-    """What a worker with the platform file PLATFORM can run that cannot use these providers, for these reasons."""
+    """Return the eligibility of a worker that cannot use these providers, for these reasons."""
     return eligibility.Eligibility(platform=lambda: PLATFORM, unusable=lambda: unusable)
 
 
 async def claimed(database: databases.Database, *, build: str = BUILD, lease: timedelta = LEASE) -> work.Claim:
     """Claim the next one, which is there."""
-    found = await claim(database, build=build, lease=lease)
-    assert found is not None
-    return found
+    next_claim = await claim(database, build=build, lease=lease)
+    assert next_claim is not None
+    return next_claim
 
 
 async def opened(database: databases.Database, claim: work.Claim) -> journal.PgJournal:
@@ -157,8 +157,8 @@ async def opened(database: databases.Database, claim: work.Claim) -> journal.PgJ
     return await journal.PgJournal.open(database, claim=claim, ensure_lease=leases.clear, suspended=lambda: False)
 
 
-async def told(database: databases.Database, claim: work.Claim) -> work.StopRequest | None:
-    """What the next heartbeat of a claim that holds says is requested of it."""
+async def requested_stop(database: databases.Database, claim: work.Claim) -> work.StopRequest | None:
+    """Return the stop that the next heartbeat of a claim that holds says is requested of it."""
     heartbeat = heartbeats.Heartbeat(database.url, lease=LEASE)
     try:
         return (await heartbeat.beat({claim.investigation: claim.token}))[claim.token]
@@ -167,10 +167,10 @@ async def told(database: databases.Database, claim: work.Claim) -> work.StopRequ
 
 
 async def summary(database: databases.Database, identity: UUID | str) -> summaries.Summary:
-    """What the store knows of an investigation that was admitted."""
-    found = await summaries.load(database, UUID(str(identity)))
-    assert found is not None
-    return found
+    """Return the store's summary of an investigation that was admitted."""
+    loaded = await summaries.load(database, UUID(str(identity)))
+    assert loaded is not None
+    return loaded
 
 
 async def log(database: databases.Database, identity: UUID | str) -> Sequence[entries.Logged]:
@@ -179,7 +179,7 @@ async def log(database: databases.Database, identity: UUID | str) -> Sequence[en
 
 
 async def rows(database: databases.Database, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-    """What somebody with psql sees."""
+    """Return the rows as a user of psql sees them."""
     async with database.begin() as connection:
         return [tuple(row) for row in await connection.execute(sqlalchemy.text(statement), values)]
 

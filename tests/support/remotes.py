@@ -22,8 +22,8 @@ SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 
 
 def transport(kind: str, url: str, **keys: Any) -> server_transports.HTTPTransport | server_transports.SSETransport:
-    given = {"type": kind, "url": url, **keys}
-    settings = platforms.MCPServer.model_validate({"transport": given}).transport
+    fields = {"type": kind, "url": url, **keys}
+    settings = platforms.MCPServer.model_validate({"transport": fields}).transport
     assert isinstance(settings, server_transports.RemoteTransport)
     return settings
 

@@ -1,4 +1,4 @@
-"""What operators that are killed may do again: the logs of the model and of the tools, held against the commits.
+"""Repeats that killed operators may make: the logs of the model and of the tools, held against the commits.
 
 A request that arrived after its result was committed was sent again.
 """
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
 STAGES = ("collect", "analysis")
 CHAIN = manifests.chain(stages=[manifests.stage(name) for name in STAGES])
 TURNS = 3
-"""Of an agent: two calls, one more, a conclusion."""
+"""The model calls of an agent: two tool calls, one more, a conclusion."""
 AGENTS = {(stage, "KubernetesAgent"): TURNS for stage in STAGES}
 """How often each execution asks its model."""
 CLOCKS = 0.001
 """Seconds: `created_at` is in the middle of a transaction, by the same machine's clock."""
 
 
-def investigate(turn: model.Turn) -> model.Answer:
+def investigate(request: model.Turn) -> model.Answer:
     """Two reads side by side, a write, a conclusion; slow enough to be hit in the middle."""
-    if turn.kind != "agent":
-        return model.Answer(text=f"A {turn.kind}.", delay=0.15)
+    if request.kind != "agent":
+        return model.Answer(text=f"A {request.kind}.", delay=0.15)
     calls = {
         0: [model.Call(name="tools__lookup", args={"name": "a"}), model.Call(name="tools__lookup", args={"name": "b"})],
         1: [model.Call(name="tools__restart", args={"name": "web"})],
-    }.get(turn.iteration, [])
-    text = "" if calls else f"Findings of {turn.key.stage}."
-    return model.Answer(thoughts="Hm.", text=text, calls=model.keyed(turn, calls), delay=0.15)
+    }.get(request.iteration, [])
+    text = "" if calls else f"Findings of {request.key.stage}."
+    return model.Answer(thoughts="Hm.", text=text, calls=model.keyed(request, calls), delay=0.15)
 
 
 async def rows(operator: Operator, query: str) -> list[asyncpg.Record]:
     connection = await asyncpg.connect(operator.database_url)
     try:
-        found: list[asyncpg.Record] = await connection.fetch(query)
-        return found
+        records: list[asyncpg.Record] = await connection.fetch(query)
+        return records
     finally:
         await connection.close()
 
@@ -77,10 +77,10 @@ async def check(
         )
     }
     assert set(answered) == {
-        (f"{namespace}/{name}", *execution, turn)
+        (f"{namespace}/{name}", *execution, call_number)
         for name in names
         for execution, turns in agents.items()
-        for turn in range(turns)
+        for call_number in range(turns)
     }
     asked: Counter[tuple[str, str, str, int]] = Counter()
     for request in llm.requests:

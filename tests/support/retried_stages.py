@@ -26,12 +26,12 @@ class Investigator:
         self.asked: list[str] = []
         """The stages of the requests, in order."""
 
-    def __call__(self, turn: model.Turn) -> model.Answer | model.HttpError:
-        stage = "analysis" if "stage 'analysis'" in turn.system else "data-collection"
+    def __call__(self, request: model.Turn) -> model.Answer | model.HttpError:
+        stage = "analysis" if "stage 'analysis'" in request.system else "data-collection"
         self.asked.append(stage)
         if stage == "analysis" and not self.is_mended:
             return model.HttpError(status=401, message="the key was revoked")
-        if turn.iteration == 0:
+        if request.iteration == 0:
             return LOOK
         return model.Answer(text=f"{stage}: web-0 is out of memory [tool 0.0].")
 

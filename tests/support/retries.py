@@ -30,9 +30,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Take the retry from the tests marked `once`."""
-    for item in items:
-        if item.get_closest_marker("once"):
-            item.add_marker(pytest.mark.flaky(reruns=0), append=False)
+    for test in items:
+        if test.get_closest_marker("once"):
+            test.add_marker(pytest.mark.flaky(reruns=0), append=False)
 
 
 class Counter:

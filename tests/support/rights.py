@@ -13,7 +13,7 @@ Manifest = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Right:
-    """What somebody may do, or did; "" for a namespace or a name is all of them, or none."""
+    """A thing that an account may do, or did; "" for a namespace or a name is all of them, or none."""
 
     verb: str
     group: str
@@ -37,35 +37,37 @@ class Use:
 
     right: Right
     allowed: bool
-    told: str
+    reason: str
     """Why, as the authorizer has it: the very role and its binding."""
 
 
 def granted(manifests: Iterable[Manifest], *, account: str, namespace: str) -> set[Right]:
-    """What these roles and bindings let a ServiceAccount of that namespace do; rights to URLs are left out."""
+    """Return the rights that these roles and bindings give a ServiceAccount of that namespace; rights to URLs are left
+    out.
+    """
     made = list(manifests)
     roles = {
         (
-            one["kind"],
-            one["metadata"].get("namespace", "") if one["kind"] == "Role" else "",
-            one["metadata"]["name"],
-        ): one
-        for one in made
-        if one["kind"] in ("Role", "ClusterRole")
+            manifest["kind"],
+            manifest["metadata"].get("namespace", "") if manifest["kind"] == "Role" else "",
+            manifest["metadata"]["name"],
+        ): manifest
+        for manifest in made
+        if manifest["kind"] in ("Role", "ClusterRole")
     }
     subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-    found: set[Right] = set()
+    rights: set[Right] = set()
     for binding in made:
         if not binding["kind"].endswith("RoleBinding") or subject not in binding["subjects"]:
             continue
         reference = binding["roleRef"]
         where = "" if binding["kind"] == "ClusterRoleBinding" else binding["metadata"].get("namespace", namespace)
         home = binding["metadata"].get("namespace", "") if reference["kind"] == "Role" else ""
-        found |= set(_of(roles[reference["kind"], home, reference["name"]], namespace=where))
-    return found
+        rights |= set(_rights_of(roles[reference["kind"], home, reference["name"]], namespace=where))
+    return rights
 
 
-def _of(role: Manifest, *, namespace: str) -> Iterator[Right]:
+def _rights_of(role: Manifest, *, namespace: str) -> Iterator[Right]:
     for rule in role["rules"]:
         for group in rule.get("apiGroups", ()):
             for resource in rule["resources"]:
@@ -75,7 +77,8 @@ def _of(role: Manifest, *, namespace: str) -> Iterator[Right]:
 
 
 def used(audit_log: Path, *, account: str, namespace: str, start: int = 0) -> list[Use]:
-    """What a ServiceAccount has asked the API server for so far, in order; URLs that are no resources are left out.
+    """Return the requests of a ServiceAccount to the API server so far, in order; URLs that are no resources are left
+    out.
 
     The log is read from its byte `start`.
     """
@@ -98,18 +101,18 @@ def _use(event: Mapping[str, Any]) -> Use:
             name=about.get("name", ""),
         ),
         allowed=notes.get("authorization.k8s.io/decision") == "allow",
-        told=notes.get("authorization.k8s.io/reason", ""),
+        reason=notes.get("authorization.k8s.io/reason", ""),
     )
 
 
 def never_used(rights: Iterable[Right], uses: Iterable[Use]) -> set[Right]:
     """Those of the rights that nothing of this needed."""
     needed = {use.right for use in uses if use.allowed}
-    return {right for right in rights if not any(right.covers(one) for one in needed)}
+    return {right for right in rights if not any(right.covers(need) for need in needed)}
 
 
 def refused(uses: Iterable[Use]) -> set[Right]:
-    """What was asked for and not granted."""
+    """Return the rights that were asked for and not granted."""
     return {use.right for use in uses if not use.allowed}
 
 

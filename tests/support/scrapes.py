@@ -42,8 +42,8 @@ def samples(exposition: str, name: str, **labels: str) -> Iterator[float]:
 
 def total(exposition: str, name: str, **labels: str) -> float | None:
     """The sum of these samples; None if there are none."""
-    found = list(samples(exposition, name, **labels))
-    return sum(found) if found else None
+    measured = list(samples(exposition, name, **labels))
+    return sum(measured) if measured else None
 
 
 def label_values(exposition: str) -> set[str]:
@@ -65,7 +65,7 @@ def own() -> str:
 
 
 class Since:
-    """What metrics of the tests' own process have risen by since this was made."""
+    """The rise of metrics of the tests' own process since this was made."""
 
     def __init__(self) -> None:
         self._before = own()
@@ -78,8 +78,8 @@ async def until(scrape: Callable[[], Awaitable[str]], wanted: Callable[[str], bo
     """The first scrape that is as `wanted`."""
     async with patience.limit():
         while True:
-            if wanted(found := await scrape()):
-                return found
+            if wanted(exposition := await scrape()):
+                return exposition
             await asyncio.sleep(0.2)
 
 

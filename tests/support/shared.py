@@ -20,7 +20,7 @@ from support import migration
 from tarsy_dev import children, controlplane, postgres, tools
 
 _ADDRESS = "shared_servers"
-"""What a worker finds the address of the servers' owner by."""
+"""The key by which a worker finds the address of the servers' owner."""
 _OWNER = pytest.StashKey["Owner"]()
 
 

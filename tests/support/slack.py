@@ -59,22 +59,22 @@ class Slack:
             case "conversations.history" | "conversations.replies" if not self.history:
                 return {"ok": False, "error": "missing_scope", "needed": "channels:history"}
             case "conversations.history":
-                return {"ok": True, "messages": [one for one in self.posted.values() if "thread_ts" not in one]}
+                return {"ok": True, "messages": [post for post in self.posted.values() if "thread_ts" not in post]}
             case "conversations.replies":
                 ts = values["ts"]
                 return {
                     "ok": True,
-                    "messages": [one for one in self.posted.values() if ts in (one["ts"], one.get("thread_ts"))],
+                    "messages": [post for post in self.posted.values() if ts in (post["ts"], post.get("thread_ts"))],
                 }
         return {"ok": False, "error": "unknown_method"}
 
     @property
     def firsts(self) -> list[dict[str, Any]]:
-        return [one for one in self.posted.values() if "thread_ts" not in one]
+        return [post for post in self.posted.values() if "thread_ts" not in post]
 
     @property
     def replies(self) -> list[dict[str, Any]]:
-        return [one for one in self.posted.values() if "thread_ts" in one]
+        return [post for post in self.posted.values() if "thread_ts" in post]
 
 
 def problem(values: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What tools say of calls that are under way, kept."""
+"""Reports of tools on calls that are under way, kept."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def started(
 def asks(
     *names: str,
     execution: str = "one",
-    turn: int = 0,
+    call_number: int = 0,
     text: str = "",
     thinking: str = "",
     before: Sequence[messages.Message] = (),
@@ -63,30 +63,30 @@ def asks(
 ) -> entries.Answered:
     """An answer that asks for calls of these tools (`server.tool`), behind what was added for it."""
     calls = tuple(
-        messages.ToolCall(id=f"{turn}.{index}", name=name, arguments='{"name": "web-0"}')
+        messages.ToolCall(id=f"{call_number}.{index}", name=name, arguments='{"name": "web-0"}')
         for index, name in enumerate(names)
     )
-    said = messages.Message(role="assistant", text=text, thinking=thinking, calls=calls, provider_state=state)
-    return entries.Answered(execution=execution, turn=turn, messages=(*before, said), call=CALL)
+    message = messages.Message(role="assistant", text=text, thinking=thinking, calls=calls, provider_state=state)
+    return entries.Answered(execution=execution, turn=call_number, messages=(*before, message), call=CALL)
 
 
 def answers(
-    text: str = "done", *, execution: str = "one", turn: int = 0, before: Sequence[messages.Message] = ()
+    text: str = "done", *, execution: str = "one", call_number: int = 0, before: Sequence[messages.Message] = ()
 ) -> entries.Answered:
     """An answer that asks for nothing more."""
-    return asks(execution=execution, turn=turn, text=text, before=before)
+    return asks(execution=execution, call_number=call_number, text=text, before=before)
 
 
 def unanswered(
-    *before: messages.Message, failure: messages.Failure = FATAL, execution: str = "one", turn: int = 0
+    *before: messages.Message, failure: messages.Failure = FATAL, execution: str = "one", call_number: int = 0
 ) -> entries.Unanswered:
-    return entries.Unanswered(execution=execution, turn=turn, failure=failure, call=CALL, messages=before)
+    return entries.Unanswered(execution=execution, turn=call_number, failure=failure, call=CALL, messages=before)
 
 
 def fell_back(
-    to: str = "other", *, call: entries.ModelCall = CALL, execution: str = "one", turn: int = 0
+    to: str = "other", *, call: entries.ModelCall = CALL, execution: str = "one", call_number: int = 0
 ) -> entries.FellBack:
-    return entries.FellBack(execution=execution, turn=turn, provider=to, failure=OVERLOADED, call=call)
+    return entries.FellBack(execution=execution, turn=call_number, provider=to, failure=OVERLOADED, call=call)
 
 
 def ran(
@@ -95,7 +95,7 @@ def ran(
     text: str = "r",
     failed: bool = False,
     in_doubt: bool = False,
-    whole: str | None = None,
+    full_text: str | None = None,
     summary: entries.SummaryDue | None = None,
 ) -> entries.ToolsAnswered:
     """The results of the calls at these places of an answer; of all where none is named.
@@ -103,7 +103,7 @@ def ran(
     `whole` is what each has beside what is read of it, `summary` what is to be made of each.
     """
     calls = asked.messages[-1].calls
-    chosen = [calls[place] for place in places] if places else calls
+    chosen = [calls[index] for index in places] if places else calls
     return entries.ToolsAnswered(
         execution=asked.execution,
         runs=tuple(
@@ -113,8 +113,8 @@ def ran(
                     role="tool", text=text, call_id=call.id, tool_name=call.name, failed=failed, in_doubt=in_doubt
                 ),
                 seconds=0.5,
-                length=None if whole is None else len(whole),
-                whole=whole,
+                length=None if full_text is None else len(full_text),
+                whole=full_text,
                 summary=summary,
             )
             for call in chosen
@@ -126,7 +126,7 @@ def summarised(
     call_id: str = "0.0",
     *,
     execution: str = "one",
-    turn: int = 1,
+    call_number: int = 1,
     text: str = "",
     failure: messages.Failure | None = None,
     call: entries.ModelCall = CALL,
@@ -134,7 +134,7 @@ def summarised(
     """A summary, or why there is none."""
     return entries.ToolSummarised(
         execution=execution,
-        turn=turn,
+        turn=call_number,
         call_id=call_id,
         tool="k8s.pods_log",
         word="0123abcd",
@@ -168,21 +168,23 @@ def run_ended(
 
 
 def turns(execution: str, *, count: int) -> Iterator[entries.Entry]:
-    """What one execution commits: answers with two calls, some results together and some apart, some failures."""
-    for turn in range(count):
+    """Yield the entries that one execution commits: answers with two calls, some results together and some apart, some
+    failures.
+    """
+    for step in range(count):
         asked = asks(
-            "k8s.pods_log", "k8s.pods_list", execution=execution, turn=turn, text=f"look {turn}", thinking="hm"
+            "k8s.pods_log", "k8s.pods_list", execution=execution, call_number=step, text=f"look {step}", thinking="hm"
         )
-        match turn % 4:
+        match step % 4:
             case 0:
                 yield asked
-                yield ran(asked, text=f"{turn}")
+                yield ran(asked, text=f"{step}")
             case 1:
                 yield asked
-                yield ran(asked, 1, text=f"{turn}")
+                yield ran(asked, 1, text=f"{step}")
                 yield ran(asked, 0, text="no", failed=True, in_doubt=True)
             case 2:
-                yield unanswered(execution=execution, turn=turn)
+                yield unanswered(execution=execution, call_number=step)
             case _:
                 yield asked
                 yield ran(asked, 0)
@@ -208,9 +210,9 @@ def commits(*, seed: int) -> Iterator[tuple[entries.Entry, ...]]:
                 yield (entry,)
                 continue
             del running[index]
-            last: entries.Entry = answers(f"{identity} is done", execution=identity, turn=9)
+            last: entries.Entry = answers(f"{identity} is done", execution=identity, call_number=9)
             if index:
-                last = asks("k8s.pods_log", "k8s.pods_log", execution=identity, turn=9)
+                last = asks("k8s.pods_log", "k8s.pods_log", execution=identity, call_number=9)
             why = f"{identity} failed" if index else ""
             yield (last,)
             ends: list[entries.Entry] = [ended(identity, outcomes[index], why)]

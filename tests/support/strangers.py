@@ -1,4 +1,4 @@
-"""Alerts of a receiver, and objects that somebody else created under their names."""
+"""Alerts of a receiver, and objects that another user created under their names."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ NAME = naming.for_alert(
 
 
 def stranger(name: str = NAME, *, receipt: str | None = None, **spec: Any) -> dict[str, Any]:
-    """What anybody may write who may create investigations."""
+    """Return an object as any user may write it who may create investigations."""
     source = {"type": "alertmanager"} | ({"receipt": receipt} if receipt else {})
     return manifests.investigation(name, fingerprint=FINGERPRINT, startsAt=START, source=source, **spec)
 
 
 async def objects(operator: Operator) -> dict[str, Any]:
     items = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
-    return {item["metadata"]["name"]: item for item in items}
+    return {manifest["metadata"]["name"]: manifest for manifest in items}
 
 
 async def notify(process: Process, *, started: str = "2026-11-21T20:26:18.109994018Z") -> tuple[str, str]:
-    """What became of the alert, and where."""
+    """Post the notification; return the outcome of the alert, and its name."""
     status, receipt = await process.request("POST", WEBHOOK, body=manifests.notification(startsAt=started))
     assert status == 200, receipt
     (alert,) = receipt["alerts"]

@@ -31,7 +31,7 @@ def small() -> list[entries.Entry]:
         asked,
         stories.ran(asked, text=HOSTILE),
         stories.unanswered(execution="two"),
-        stories.answers(f"# Result\n\n{HOSTILE}\n\n| a | b |\n|---|---|\n| 1 | 2 |", turn=1),
+        stories.answers(f"# Result\n\n{HOSTILE}\n\n| a | b |\n|---|---|\n| 1 | 2 |", call_number=1),
         stories.ended("two", "Failed", "no answer"),
         stories.ended(),
         stories.stage_ended(outcome="CompletedWithErrors"),

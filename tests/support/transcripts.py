@@ -16,13 +16,13 @@ STATE = messages.ProviderState(provider="google-default", data=[{"thoughtSignatu
 
 def turns(execution: str, *, count: int, text: str = "found") -> list[entries.Entry]:
     """Answers with two calls each, whose results come apart; a call in between brings nothing."""
-    told: list[entries.Entry] = []
-    for turn in range(count):
-        asked = stories.asks(*CALLS, execution=execution, turn=turn, state=STATE)
-        told += [asked, stories.ran(asked, 0, text=text), stories.ran(asked, 1, text=text)]
-    told.append(stories.unanswered(stories.CONCLUDE, execution=execution, turn=count))
-    told.append(stories.answers("root cause", execution=execution, turn=count + 1))
-    return told
+    log: list[entries.Entry] = []
+    for step in range(count):
+        asked = stories.asks(*CALLS, execution=execution, call_number=step, state=STATE)
+        log += [asked, stories.ran(asked, 0, text=text), stories.ran(asked, 1, text=text)]
+    log.append(stories.unanswered(stories.CONCLUDE, execution=execution, call_number=count))
+    log.append(stories.answers("root cause", execution=execution, call_number=count + 1))
+    return log
 
 
 async def written(database: databases.Database, log: Sequence[entries.Entry], *, at_once: int = 100) -> UUID:

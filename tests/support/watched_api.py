@@ -52,16 +52,16 @@ class World:
 
     async def timeline(self, session: Any) -> dict[str, Any]:
         """The events as they are read by REST, by their ids."""
-        found: dict[str, Any] = {}
+        events: dict[str, Any] = {}
         after = 0
         while True:
             path = f"{self.path}/timeline?after={after}&limit=7"
             async with session.get(self.url + path) as response:
                 page = await response.json()
-            found |= {event["id"]: event for event in page["events"]}
+            events |= {event["id"]: event for event in page["events"]}
             after = page["last"]
             if not page["more"]:
-                return found
+                return events
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ STORY: list[tuple[entries.Entry, ...]] = [
     (stories.stage_started(), stories.started()),
     (ASKED,),
     (stories.ran(ASKED),),
-    (stories.answers("it is memory", turn=1),),
+    (stories.answers("it is memory", call_number=1),),
     (stories.ended(), stories.stage_ended()),
     (stories.run_ended(final_analysis="it is memory"),),
 ]
@@ -109,9 +109,9 @@ def turn(watched: World, number: int) -> ports.StreamedCall:
     )
 
 
-def large(turn: int) -> tuple[entries.Entry, ...]:
+def large(call_number: int) -> tuple[entries.Entry, ...]:
     """An answer of half a megabyte."""
-    return (stories.answers("x" * 512 * 1024, turn=turn),)
+    return (stories.answers("x" * 512 * 1024, call_number=call_number),)
 
 
 async def slow_reader(watched: World, *, holds: int = 4096) -> socket.socket:
@@ -124,13 +124,13 @@ async def slow_reader(watched: World, *, holds: int = 4096) -> socket.socket:
     await loop.sock_connect(connection, (host, int(port)))
     own = client_protocol.ClientProtocol(uri.parse_uri(f"ws://{host}:{port}/ws"))
     own.send_request(own.connect())
-    for data in own.data_to_send():
-        await loop.sock_sendall(connection, data)
+    for chunk in own.data_to_send():
+        await loop.sock_sendall(connection, chunk)
     while not own.events_received():
         own.receive_data(await loop.sock_recv(connection, 4096))
     own.send_text(json.dumps({"action": "subscribe", "channel": watched.channel}).encode())
-    for data in own.data_to_send():
-        await loop.sock_sendall(connection, data)
+    for chunk in own.data_to_send():
+        await loop.sock_sendall(connection, chunk)
     return connection
 
 

@@ -27,9 +27,9 @@ class Watcher:
     completed: asyncio.Event = field(default_factory=asyncio.Event)
     chunks: int = 0
 
-    async def watch(self, told: Mapping[str, Any], turns: asyncio.Semaphore) -> None:
-        address = told["url"].replace("http", "ws", 1) + "/api/v1/ws"
-        headers = {"Authorization": f"Bearer {told['token']}"}
+    async def watch(self, settings: Mapping[str, Any], turns: asyncio.Semaphore) -> None:
+        address = settings["url"].replace("http", "ws", 1) + "/api/v1/ws"
+        headers = {"Authorization": f"Bearer {settings['token']}"}
         async with turns:
             socket = await client.connect(address, additional_headers=headers, proxy=None, compression=None)
             await socket.send(json.dumps({"action": "subscribe", "channel": self.channel}))
@@ -43,17 +43,17 @@ class Watcher:
 
 
 async def main() -> None:
-    told = json.loads(sys.stdin.readline())
+    settings = json.loads(sys.stdin.readline())
     turns = asyncio.Semaphore(AT_ONCE)
-    watchers = [Watcher(channel) for channel in told["channels"]]
-    watching = [asyncio.create_task(one.watch(told, turns)) for one in watchers]
-    await asyncio.gather(*(one.confirmed.wait() for one in watchers))
+    watchers = [Watcher(channel) for channel in settings["channels"]]
+    watching = [asyncio.create_task(watcher.watch(settings, turns)) for watcher in watchers]
+    await asyncio.gather(*(watcher.confirmed.wait() for watcher in watchers))
     print("watching", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.gather(*(one.completed.wait() for one in watchers)), LAST_SECONDS)
+        await asyncio.wait_for(asyncio.gather(*(watcher.completed.wait() for watcher in watchers)), LAST_SECONDS)
     lost = sum(task.done() for task in watching)
-    completed, chunks = sum(one.completed.is_set() for one in watchers), sum(one.chunks for one in watchers)
+    completed, chunks = sum(peer.completed.is_set() for peer in watchers), sum(peer.chunks for peer in watchers)
     print(json.dumps({"lost": lost, "completed": completed, "chunks": chunks}), flush=True)
     for task in watching:
         task.cancel()

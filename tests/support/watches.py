@@ -26,7 +26,7 @@ def create(plane: Administrator, namespace: str, name: str) -> Any:
 
 
 class Seen:
-    """What was seen, and that it was seen where it belongs."""
+    """The objects that were seen, and that they were seen where they belong."""
 
     watcher: watch.Watcher
 
@@ -47,7 +47,7 @@ class Seen:
                     return
                 await asyncio.sleep(0.01)
 
-    async def of(self, uid: str) -> watch.Seen:
+    async def next_of(self, uid: str) -> watch.Seen:
         """The next that is seen of this object."""
         async with patience.limit():
             while (seen := await self._queue.get()).uid != uid:

@@ -33,10 +33,10 @@ class Watcher:
     """One connection, and what it was told."""
 
     socket: client.ClientConnection
-    told: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
 
-    async def ask(self, **said: Any) -> None:
-        await self.socket.send(json.dumps(said))
+    async def ask(self, **fields: Any) -> None:
+        await self.socket.send(json.dumps(fields))
 
     def cut(self) -> None:
         """End the connection as a network that fails."""
@@ -49,27 +49,27 @@ class Watcher:
         return self.socket.close_code, self.socket.close_reason
 
     async def next(self) -> dict[str, Any]:
-        """What is told next."""
+        """Return the next message."""
         async with patience.limit():
-            found: dict[str, Any] = json.loads(await self.socket.recv())
-        self.told.append(found)
-        return found
+            message: dict[str, Any] = json.loads(await self.socket.recv())
+        self.messages.append(message)
+        return message
 
     async def until(self, is_it: Callable[[dict[str, Any]], object]) -> list[dict[str, Any]]:
-        """What is told up to the first message that `is_it`, that one included."""
-        told = []
+        """Return the messages up to the first one that `is_it`, that one included."""
+        messages = []
         while True:
-            told.append(await self.next())
-            if is_it(told[-1]):
-                return told
+            messages.append(await self.next())
+            if is_it(messages[-1]):
+                return messages
 
     async def until_type(self, *kinds: str) -> list[dict[str, Any]]:
-        """What is told up to one of that type."""
+        """Return the messages up to one of that type."""
         return await self.until(lambda message: message["type"] in kinds)
 
-    async def answer(self, **said: Any) -> dict[str, Any]:
-        """What is told next when this was said."""
-        await self.ask(**said)
+    async def answer(self, **fields: Any) -> dict[str, Any]:
+        """Send this, and return the next message."""
+        await self.ask(**fields)
         return await self.next()
 
 
@@ -105,8 +105,8 @@ class Reader:
     last_event_id: str = ""
 
     async def next(self) -> dict[str, Any]:
-        """What is told next."""
-        name, data = "", []
+        """Return the next message."""
+        name, data_lines = "", []
         async with patience.limit():
             while line := (await self.response.content.readline()).decode():
                 field_, _, value = line.rstrip("\n").partition(": ")
@@ -116,24 +116,24 @@ class Reader:
                     case "id":
                         self.last_event_id = value
                     case "data":
-                        data.append(value)
-                    case "" if data:
-                        found: dict[str, Any] = json.loads("\n".join(data))
-                        assert found["type"] == name
-                        return found
+                        data_lines.append(value)
+                    case "" if data_lines:
+                        message: dict[str, Any] = json.loads("\n".join(data_lines))
+                        assert message["type"] == name
+                        return message
         raise EOFError
 
     async def until_type(self, *kinds: str) -> list[dict[str, Any]]:
-        """What is told up to one of that type."""
-        told = []
+        """Return the messages up to one of that type."""
+        messages = []
         while True:
-            told.append(await self.next())
-            if told[-1]["type"] in kinds:
-                return told
+            messages.append(await self.next())
+            if messages[-1]["type"] in kinds:
+                return messages
 
 
 class Seen:
-    """What somebody who watches has in front of them, made of what they were told."""
+    """The events that a client has in front of it, made of the messages that it was sent."""
 
     def __init__(self) -> None:
         self.events: dict[str, dict[str, Any]] = {}

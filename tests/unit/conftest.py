@@ -124,7 +124,7 @@ def toolbox() -> memory.DictToolbox:
 
 @pytest.fixture
 def script() -> Script:
-    """What the model says: a question with three calls, one with one, and its conclusion."""
+    """Answers of the model: a question with three calls, one with one, and its conclusion."""
 
     def asks(text: str, *names: str) -> messages.Message:
         calls = tuple(messages.ToolCall(id="", name=name, arguments='{"name": "web-0"}') for name in names)
@@ -152,15 +152,15 @@ def model(script: Script) -> Iterator[memory.ScriptedModel]:
 
 @pytest.fixture
 def runtime(platform: platforms.Platform, model: memory.ScriptedModel, toolbox: memory.DictToolbox) -> ports.Runtime:
-    """What the engine works with."""
+    """Runtime that the engine works with."""
     return ports.Runtime(platform=platform, model=lambda _: model, toolbox=lambda *_: toolbox)
 
 
 class _Doomed:
     """A journal whose process ends at a commit: from then on nothing is sent and nothing is kept."""
 
-    def __init__(self, kept: memory.MemoryJournal, crash: Crash) -> None:
-        self._kept = kept
+    def __init__(self, journal: memory.MemoryJournal, crash: Crash) -> None:
+        self._kept = journal
         self._at, self._when = crash
         self._commits = 0
         self._dead = False

@@ -53,7 +53,7 @@ async def test_finished_investigation_has_result_stages_and_timeline(
     await playwright.expect(page.locator("#head")).to_contain_text("2 of 2 stages completed")
     await page.locator("#event-join\\.0\\.text a", has_text="KubernetesAgent-2").click()
     await playwright.expect(page.locator("#event-agent1\\.0\\.0\\.call")).to_be_in_viewport()
-    await browsers.look(page, "investigation-finished")
+    await browsers.check_page(page, "investigation-finished")
 
 
 async def test_hostile_texts_are_shown_as_text(page: playwright.Page, world: World) -> None:
@@ -69,7 +69,7 @@ async def test_hostile_texts_are_shown_as_text(page: playwright.Page, world: Wor
     assert "\u202e" not in await page.locator("main").inner_text()
     assert await page.locator("main img").count() == 0
     assert await page.locator("a[href^='javascript']").count() == 0
-    await browsers.look(page, "investigation-hostile")
+    await browsers.check_page(page, "investigation-hostile")
     await page.locator("#event-agent0\\.0\\.0\\.result").get_by_role("link", name="show the whole").click()
     await playwright.expect(page.locator("pre").last).to_contain_text("x" * 1000)
 
@@ -105,11 +105,11 @@ async def test_running_investigation_shows_new_events_and_texts_in_the_making_as
         await playwright.expect(text).to_contain_text("The \U0001f525 limit")
         stream.text(" is <b>too low")
         await playwright.expect(text).to_contain_text("The \U0001f525 limit is <b>too low")
-        await browsers.look(page, "investigation-running")
+        await browsers.check_page(page, "investigation-running")
     await commit(
         writing,
         [
-            stories.answers("The \U0001f525 limit is <b>too low</b>", execution="agent0", turn=1),
+            stories.answers("The \U0001f525 limit is <b>too low</b>", execution="agent0", call_number=1),
             stories.ended("agent0"),
         ],
     )

@@ -40,8 +40,8 @@ async def test_a_session_and_a_stream_go_on_at_another_replica(
             0
         )
         await playwright.expect(page.locator("#live-state")).to_have_text("Live")
-        shown = await page.locator(".event").evaluate_all("all => all.map(each => each.id)")
-        assert len(shown) == len(set(shown))
+        event_ids = await page.locator(".event").evaluate_all("all => all.map(each => each.id)")
+        assert len(event_ids) == len(set(event_ids))
 
         await page.locator("#cancel").click()
         await page.get_by_role("button", name="Cancel the investigation").click()

@@ -24,7 +24,7 @@ async def test_the_chain_shows_as_one_types_and_two_clicks_make_one_investigatio
     page: playwright.Page, database: databases.Database
 ) -> None:
     await page.goto("/submit")
-    await browsers.look(page, "submit-empty")
+    await browsers.check_page(page, "submit-empty")
     await page.get_by_label("Alert type").fill("Unheard")
     await expect(page.get_by_text("Available alert types: KubePodCrashLooping, NodeDown")).to_be_visible()
     await page.get_by_label("Alert type").fill("KubePodCrashLooping")
@@ -32,12 +32,12 @@ async def test_the_chain_shows_as_one_types_and_two_clicks_make_one_investigatio
     await page.get_by_label("Data").fill("Pod shop/web-0 restarts.\n<script>alert(1)</script>")
     await page.get_by_label("Severity").fill("critical")
     await page.get_by_text("Servers and tools").click()
-    await browsers.look(page, "submit-filled")
+    await browsers.check_page(page, "submit-filled")
 
     await page.get_by_role("button", name="Submit").dblclick()
 
     await expect(page.get_by_role("heading", name="Processing Alert...")).to_be_visible()
     await expect(page.get_by_text("Waiting for a worker", exact=True)).to_be_visible()
-    await browsers.look(page, "submitted-queued")
+    await browsers.check_page(page, "submitted-queued")
     rows = await queue.rows(database, "SELECT alert_type, severity, alert_data FROM investigations")
     assert rows == [("KubePodCrashLooping", "critical", "Pod shop/web-0 restarts.\n<script>alert(1)</script>")]

@@ -18,14 +18,14 @@ async def test_waterfall_shows_calls_and_opens_them_beside_it(
 
     await playwright.expect(page.get_by_role("link", name="Model 1 google")).to_be_visible()
     await playwright.expect(page.locator("#trace-rows rect")).to_have_count(7)
-    await browsers.look(page, "trace")
+    await browsers.check_page(page, "trace")
 
     await page.get_by_role("link", name="Model 1 google").click()
     panel = page.get_by_role("complementary", name="The opened call")
     await playwright.expect(panel.get_by_role("heading", name="Model call 1")).to_be_visible()
     await playwright.expect(panel.locator("strong", has_text="look")).to_be_visible()
     await playwright.expect(page).to_have_url(re.compile(r"\?row=llm-1$"))
-    await browsers.look(page, "trace-call")
+    await browsers.check_page(page, "trace-call")
 
     await panel.get_by_text("Raw", exact=True).click()
     await playwright.expect(panel.locator("[data-raw] pre")).to_contain_text('"provider": "google-default"')

@@ -29,8 +29,8 @@ class Told:
 
     def __init__(self, *stopped: dict[str, str], state: str = "connected", takes: tuple[str, ...] = ("list",)) -> None:
         problem = "" if state == "connected" else "cannot be reached: refused"
-        place = {"state": state, "problem": problem, "stopped": list(stopped)}
-        self.servers = {"items": [{"name": "kube", "processes": [place]}]}
+        process = {"state": state, "problem": problem, "stopped": list(stopped)}
+        self.servers = {"items": [{"name": "kube", "processes": [process]}]}
         self.takes = takes
         self.asked: list[Any] = []
 
@@ -41,13 +41,13 @@ class Told:
 
 
 @contextmanager
-def served(told: Told) -> Iterator[str]:
+def served(api: Told) -> Iterator[str]:
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self._answer(told.servers)
+            self._answer(api.servers)
 
         def do_POST(self) -> None:
-            self._answer(told.accepted(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self._answer(api.accepted(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
 
         def _answer(self, body: Any) -> None:
             self.send_response(200)
@@ -67,23 +67,23 @@ def served(told: Told) -> Iterator[str]:
             thread.join()
 
 
-def accept(told: Told, *names: str) -> tuple[int, str, str]:
-    with served(told) as url:
-        given = [word for name in names for word in ("--tool", name)]
-        ended = CliRunner().invoke(main, ["tools", "accept", "kube", "--api", url, *given])
+def accept(api: Told, *names: str) -> tuple[int, str, str]:
+    with served(api) as url:
+        options = [word for name in names for word in ("--tool", name)]
+        ended = CliRunner().invoke(main, ["tools", "accept", "kube", "--api", url, *options])
     return ended.exit_code, ended.stdout, ended.stderr
 
 
 def test_tools_of_the_platform_file_keep_no_others_from_being_confirmed() -> None:
-    told = Told(GET, LIST)
-    assert accept(told) == (1, f"kube.list: {A} -> {C}\n", f"kube.get: {CHANGED}\n")
-    assert accept(told, "list") == (0, f"kube.list: {A} -> {C}\n", "")
-    assert told.asked == [{"list": C}, {"list": C}]
-    assert accept(told, "get") == (1, "", f"kube.get: {CHANGED}\n")
-    assert len(told.asked) == 2, "what would be refused is not asked for"
+    api = Told(GET, LIST)
+    assert accept(api) == (1, f"kube.list: {A} -> {C}\n", f"kube.get: {CHANGED}\n")
+    assert accept(api, "list") == (0, f"kube.list: {A} -> {C}\n", "")
+    assert api.asked == [{"list": C}, {"list": C}]
+    assert accept(api, "get") == (1, "", f"kube.get: {CHANGED}\n")
+    assert len(api.asked) == 2, "what would be refused is not asked for"
 
 
-def test_that_nothing_is_stopped_is_said() -> None:
+def test_accept_says_that_nothing_is_stopped() -> None:
     assert accept(Told()) == (0, "kube: no tool is stopped.\n", "")
     late = Told(LIST, takes=())  # the worker has not looked again
     assert accept(late) == (0, "kube: no tool is stopped any more.\n", "")
@@ -91,7 +91,7 @@ def test_that_nothing_is_stopped_is_said() -> None:
     assert accept(Told(LIST), "fine") == (1, "", "Error: not stopped: fine. Stopped tools of kube: list\n")
 
 
-def test_of_a_server_that_is_not_connected_nothing_is_known() -> None:
+def test_stopped_tools_of_a_server_that_is_not_connected_are_unknown() -> None:
     why = "Error: kube is not connected (cannot be reached: refused): its stopped tools are not known\n"
     assert accept(Told(state="unreachable")) == accept(Told(state="unreachable"), "list") == (1, "", why)
     assert accept(Told(LIST, state="unreachable"))[0] == 0, "it was known before"
@@ -104,9 +104,9 @@ def test_the_warning_says_whose_a_tool_is_to_change() -> None:
         component_states.StoppedTool(tool="list", pinned=A, offered=C),
     )
     detail = component_states.Server(stopped=stopped)
-    said = catalogue.AnyReport(
+    report = catalogue.AnyReport(
         kind="server", name="kube", state="connected", since=noon, detail=detail, process=UUID(int=1), host="a"
     )
-    found = {one.name: one.message for one in system_warnings.process_warnings([said]) if one.kind == "tool"}
-    assert found["kube.get"] == f"a: {CHANGED}"
-    assert "tarsy tools accept kube" in found["kube.list"]
+    by_tool = {note.name: note.message for note in system_warnings.process_warnings([report]) if note.kind == "tool"}
+    assert by_tool["kube.get"] == f"a: {CHANGED}"
+    assert "tarsy tools accept kube" in by_tool["kube.list"]

@@ -20,22 +20,22 @@ FOUND = model.Search(query="exit code 137", pages=(model.Page(title="Exit codes"
 
 async def test_an_answer_comes_as_thoughts_text_calls_and_usage() -> None:
     async with asking(LOOKS, **BUDGET) as asked:
-        *shown, usage, first, second, finish = await asked.events()
-    assert "".join(event.text for event in shown if isinstance(event, provider.Thinking)) == "**Looking**"
-    assert "".join(event.text for event in shown if isinstance(event, provider.Text)) == "I will look."
+        *events, usage, first, second, finish = await asked.events()
+    assert "".join(event.text for event in events if isinstance(event, provider.Thinking)) == "**Looking**"
+    assert "".join(event.text for event in events if isinstance(event, provider.Text)) == "I will look."
     assert isinstance(finish, provider.Finish)
     assert [first, second] == [
         provider.Call("kubernetes-server.pods_list", '{"namespace": "shop"}'),
         provider.Call("kubernetes-server.events_list", "{}"),
     ]
     assert isinstance(usage, provider.Usage)
-    told = model.usage_of(_turn(asked.sent), LOOKS)
+    counted = model.usage_of(_turn(asked.sent), LOOKS)
     assert (usage.usage.input_tokens, usage.usage.output_tokens, usage.usage.thinking_tokens) == (
-        told.input,
-        told.output,
-        told.thinking,
+        counted.input,
+        counted.output,
+        counted.thinking,
     ), "what was written to and read from the cache counts as well"
-    assert usage.usage.total_tokens == told.input + told.output + told.thinking
+    assert usage.usage.total_tokens == counted.input + counted.output + counted.thinking
 
 
 async def test_events_do_not_become_objects_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,9 +46,9 @@ async def test_events_do_not_become_objects_of_the_sdk(monkeypatch: pytest.Monke
 
 
 def _turn(body: JSON) -> model.Turn:
-    turn, refused = wire.parse(path={}, headers={"x-api-key": "k", "anthropic-version": "2026-10-21"}, body=body)
+    request, refused = wire.parse(path={}, headers={"x-api-key": "k", "anthropic-version": "2026-10-21"}, body=body)
     assert refused is None
-    return turn
+    return request
 
 
 async def test_thoughts_go_back_byte_for_byte_also_after_storage_and_a_takeover() -> None:
@@ -141,7 +141,7 @@ async def test_a_turn_that_began_with_thoughts_is_thought_about_to_its_end() -> 
     ]
 
 
-async def test_what_a_search_finds_is_told_and_goes_back() -> None:
+async def test_search_results_are_reported_and_go_back() -> None:
     searched = model.Answer(thoughts="hm", searches=(FOUND,), text="Killed.", calls=CALLS)
     async with asking(model.answers(searched, "the end"), native_tools=["web_search"], **BUDGET) as asked:
         request = replace(REQUEST, native_tools=("web_search",))
@@ -213,13 +213,13 @@ async def test_some_ends_are_none(metadata: JSON, error: type[Exception], text: 
             asked.source.finish(ChatGenerationChunk(message=lc.AIMessageChunk(content="", response_metadata=metadata)))
 
 
-async def test_what_is_cut_off_by_the_limit_of_tokens_is_not_sent_back() -> None:
+async def test_answer_cut_off_by_the_token_limit_is_not_sent_back() -> None:
     unsigned = model.Answer(thoughts="so many", signed=False, finish="length")
     async with asking(unsigned, **BUDGET) as asked:
         assert (await asked.events())[-1] == provider.Finish(None)
 
 
-async def test_what_stays_the_same_is_marked_to_be_cached_while_more_will_follow() -> None:
+async def test_unchanged_parts_are_marked_to_be_cached_while_more_will_follow() -> None:
     async with asking(model.answers(LOOKS, "the end", "sum")) as asked:
         marked = {"type": "ephemeral"}
         after = then(REQUEST, await asked.ask())

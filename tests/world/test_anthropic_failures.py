@@ -1,4 +1,4 @@
-"""What goes wrong with Claude, and models that behave badly, over a real socket."""
+"""Failures of Claude, and models that behave badly, over a real socket."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tarsy_dev import model
         ),
     ],
 )
-async def test_what_goes_wrong_is_told_as_our_own_errors(
+async def test_failures_are_raised_as_our_own_errors(
     reply: model.Reply, error: type[provider.ProviderError], code: str, text: str
 ) -> None:
     async with asking(reply) as asked:

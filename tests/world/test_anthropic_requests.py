@@ -59,24 +59,24 @@ def states(draw: st.DrawFn, calls: int) -> messages.ProviderState | None:
 @st.composite
 def conversations(draw: st.DrawFn) -> Sequence[messages.Message]:
     """A conversation as the agent loop makes them."""
-    said = [messages.Message(role="system", text=draw(texts)), messages.Message(role="user", text=draw(texts))]
-    for turn in range(draw(st.integers(0, 4))):
+    conversation = [messages.Message(role="system", text=draw(texts)), messages.Message(role="user", text=draw(texts))]
+    for step in range(draw(st.integers(0, 4))):
         calls = tuple(
-            messages.ToolCall(id=f"{turn}.{index}", name=draw(texts), arguments=draw(arguments))
+            messages.ToolCall(id=f"{step}.{index}", name=draw(texts), arguments=draw(arguments))
             for index in range(draw(st.integers(0, 3)))
         )
-        said.append(
+        conversation.append(
             messages.Message(role="assistant", text=draw(texts), calls=calls, provider_state=draw(states(len(calls))))
         )
-        said += [
+        conversation += [
             messages.Message(
                 role="tool", call_id=call.id, tool_name=call.name, text=draw(texts), failed=draw(st.booleans())
             )
             for call in calls
         ]
         if not calls or draw(st.booleans()):
-            said.append(messages.Message(role="user", text=draw(texts)))
-    return said
+            conversation.append(messages.Message(role="user", text=draw(texts)))
+    return conversation
 
 
 @pytest.fixture(scope="module")
@@ -101,15 +101,15 @@ def listening() -> Iterator[Callable[[ports.Request, JSON], None]]:
 
 @hypothesis.settings(max_examples=60, deadline=None)
 @hypothesis.given(
-    said=conversations(),
+    conversation=conversations(),
     tools=st.lists(st.builds(messages.ToolSpec, name=texts, description=texts, parameters=schemas), max_size=3),
     settings=st.sampled_from([{}, BUDGET, {"model": "claude-sonnet-5", "thinking": {"level": "high"}}]),
 )
 def test_any_conversation_becomes_a_request_that_is_taken(
     listening: Callable[[ports.Request, JSON], None],
-    said: Sequence[messages.Message],
+    conversation: Sequence[messages.Message],
     tools: Sequence[messages.ToolSpec],
     settings: JSON,
 ) -> None:
     named = {spec.name: spec for spec in tools}
-    listening(ports.Request(tools=tuple(named.values()), messages=tuple(said)), settings)
+    listening(ports.Request(tools=tuple(named.values()), messages=tuple(conversation)), settings)

@@ -128,7 +128,7 @@ def test_a_redirect_is_not_followed_and_a_proxy_not_asked_for_this_machine(monke
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"a": '])
-def test_what_is_no_json_is_not_reachable(body: bytes) -> None:
+def test_server_that_answers_no_json_is_not_reachable(body: bytes) -> None:
     with served(lambda handler: write(handler, body)) as url, pytest.raises(failures.Unreachable):
         api(url).get("/")
 

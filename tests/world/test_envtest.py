@@ -70,9 +70,9 @@ def test_the_archive_becomes_its_programs_with_progress(tmp_path: Path, capsys: 
     for name in envtest.PROGRAMS:
         assert os.access(tmp_path / name, os.X_OK)
         assert (tmp_path / name).read_bytes().startswith(name.encode())
-    told = capsys.readouterr().err
-    assert "envtest's archive: fetching megabytes: 0 of 1, 1 left" in told
-    assert "envtest's archive: done" in told
+    progress = capsys.readouterr().err
+    assert "envtest's archive: fetching megabytes: 0 of 1, 1 left" in progress
+    assert "envtest's archive: done" in progress
 
 
 def test_another_archive_than_the_locked_one_is_refused(tmp_path: Path) -> None:

@@ -55,12 +55,12 @@ def token_uri() -> Iterator[str]:
 @pytest.fixture(params=["google", "vertexai"])
 def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> Limited:
     """By the parameter: a type, or type, model and thinking."""
-    given = request.param if isinstance(request.param, tuple) else (request.param,)
-    kind, name, thinking = (*given, None, None)[:3]
+    parameters = request.param if isinstance(request.param, tuple) else (request.param,)
+    kind, name, thinking = (*parameters, None, None)[:3]
     settings = {"type": kind, "model": name or "gemini-2.5-flash", "thinking": thinking}
 
     @contextlib.asynccontextmanager
-    async def asked(url: str, **limits: object) -> AsyncIterator[limited_model.LimitedModel]:
+    async def open_model(url: str, **limits: object) -> AsyncIterator[limited_model.LimitedModel]:
         http = registry.session()
         source: provider.Provider
         if kind == "google":
@@ -68,8 +68,8 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> L
             source = gemini.Gemini("ours", google, api_key="k", http=http)
         else:
             key_file = tokens.account(tmp_path / "key.json", token_uri=token_uri)
-            found = settings | {"base_url": url, "credentials_file": key_file}
-            vertex = providers.VertexAIProvider.model_validate(found)
+            fields = settings | {"base_url": url, "credentials_file": key_file}
+            vertex = providers.VertexAIProvider.model_validate(fields)
             source = vertexai.build("ours", vertex, key=None, session=http, environment={})
         try:
             yield limited_model.LimitedModel("ours", source, limits=platforms.Limits.model_validate(limits))
@@ -77,7 +77,7 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> L
             await source.close()
             await http.close()
 
-    return asked
+    return open_model
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_a_stream_that_is_not_the_apis_is_left_at_once(limited: Limited) -
 
 
 class Redirecting:
-    """A server that sends to `location` whoever asks for a model, and answers everybody who comes elsewhere."""
+    """A server that redirects each request for a model to `location`, and answers each request that comes elsewhere."""
 
     def __init__(self, status: int, location: str = "/elsewhere") -> None:
         self.location = location
@@ -250,24 +250,24 @@ def followed(request: ports.Request, answer: ports.Answer, *, result: str = "") 
     stored = entry_versions.encode(
         entries.Answered(execution="e", turn=0, messages=(answer.message,), call=answer.call)
     )
-    found = entry_versions.decode(stored, run=0, stage="", execution="e")
-    assert isinstance(found, entries.Answered)
-    said = found.messages[0]
-    said = replace(said, calls=tuple(replace(call, id=f"0.{index}") for index, call in enumerate(said.calls)))
-    results = [messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=result) for call in said.calls]
+    entry = entry_versions.decode(stored, run=0, stage="", execution="e")
+    assert isinstance(entry, entries.Answered)
+    reply = entry.messages[0]
+    reply = replace(reply, calls=tuple(replace(call, id=f"0.{index}") for index, call in enumerate(reply.calls)))
+    results = [messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=result) for call in reply.calls]
     then = results or [messages.Message(role="user", text="and?")]
-    return replace(request, messages=(*request.messages, said, *then))
+    return replace(request, messages=(*request.messages, reply, *then))
 
 
-async def test_what_native_tools_brought_is_kept_and_goes_back_as_it_came(limited: Limited) -> None:
+async def test_results_of_native_tools_are_kept_and_go_back_as_they_came(limited: Limited) -> None:
     request = replace(REQUEST, native_tools=ALL)
     async with model.serve(model.answers(NATIVE, "As I said.")) as server, limited(server.url) as asked:
         answer = await asked.ask(request, leases.SCOPE)
         assert answer.message.native == RESULTS
         assert answer.message.text == "It is out of memory."
         assert (await asked.ask(followed(request, answer), leases.SCOPE)).message.text == "As I said."
-    _, said, _ = server.requests[1].body["contents"]
-    ran = [part for part in said["parts"] if "executableCode" in part or "codeExecutionResult" in part]
+    _, content, _ = server.requests[1].body["contents"]
+    ran = [part for part in content["parts"] if "executableCode" in part or "codeExecutionResult" in part]
     assert [next(iter(part.values())) for part in ran] == [
         {"language": "PYTHON", "code": "print(2)"},
         {"outcome": "OUTCOME_OK", "output": "2\n"},
@@ -293,14 +293,14 @@ async def test_gemini_3_shows_what_it_searched_for_beside_functions_and_wants_it
         answer = await asked.ask(request, leases.SCOPE)
         assert [call.name for call in answer.message.calls] == ["k8s.get"]
         await asked.ask(followed(request, answer, result="OOMKilled"), leases.SCOPE)
-    _, said, _ = server.requests[1].body["contents"]
-    assert [sorted(part) for part in said["parts"]] == [
+    _, content, _ = server.requests[1].body["contents"]
+    assert [sorted(part) for part in content["parts"]] == [
         ["thoughtSignature", "toolCall"],
         ["toolResponse"],
         ["functionCall", "thoughtSignature"],
     ]
     assert answer.message.provider_state
-    assert said["parts"] == answer.message.provider_state.data
+    assert content["parts"] == answer.message.provider_state.data
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ async def test_gemini_3_shows_what_it_searched_for_beside_functions_and_wants_it
     ],
     indirect=["limited"],
 )
-async def test_who_does_not_take_native_tools_beside_functions_says_so_at_once(limited: Limited, why: str) -> None:
+async def test_model_that_takes_no_native_tools_beside_functions_says_so_at_once(limited: Limited, why: str) -> None:
     request = replace(REQUEST, tools=TOOLS, native_tools=("google_search",))
     async with model.serve(model.answers("never said")) as server, limited(server.url) as asked:
         with pytest.raises(ports.ModelError) as error:

@@ -22,8 +22,8 @@ from support import kinds
 from support.hostile_answers import (
     KINDS,
     Row,
-    asked,
     head,
+    opened,
     packed,
     problem,
     rejected,
@@ -54,18 +54,18 @@ NO_HTTP = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-async def test_what_is_not_http_is_not_quoted(name: str, tmp_path: Path) -> None:
-    async with serving() as server, asked(name, server.url, tmp_path / "key.json") as source:
-        for known, answer in NO_HTTP.items():
+async def test_answer_that_is_not_http_is_not_quoted(name: str, tmp_path: Path) -> None:
+    async with serving() as server, opened(name, server.url, tmp_path / "key.json") as source:
+        for case, answer in NO_HTTP.items():
             server.answer = answer
             error = await kinds.refusal(source)
-            assert isinstance(error, provider.RetryableError), known
-            assert QUOTED.decode()[:6] not in str(error), known
+            assert isinstance(error, provider.RetryableError), case
+            assert QUOTED.decode()[:6] not in str(error), case
 
 
 async def test_lines_that_are_no_data_are_bounded_in_all(tmp_path: Path) -> None:
     """Before their braces match, google-genai keeps all of them."""
-    async with serving() as server, asked("google", server.url, tmp_path / "key.json") as source:
+    async with serving() as server, opened("google", server.url, tmp_path / "key.json") as source:
         server.answer = streamed(b"{\n\n", more=endless(b'"' + b"x" * 2**16 + b'"\n\n'))
         row = rejected(server.answer, "more than 1 MiB that are no data of events")
         assert await problem(row, source) == ""
@@ -134,6 +134,6 @@ async def test_a_hostile_token_server_is_a_bounded_error(
     async with serving() as server:
         server.answer = answer
         key_file = tokens.account(tmp_path / "key.json", token_uri=f"{server.url}/token")
-        async with kinds.asked(KINDS["vertexai"], server.url, credentials_file=str(key_file)) as source:
+        async with kinds.opened(KINDS["vertexai"], server.url, credentials_file=str(key_file)) as source:
             row = Row(answer, provider.RetryableError, words, "token")
             assert await problem(row, source) == ""

@@ -1,4 +1,4 @@
-"""What answers in the place of an API server, and is none: it is away, and nothing ends by it."""
+"""Servers that answer in the place of an API server and are none: it is away, and nothing ends by it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ GROUP = {"groups": [{"versions": [{"groupVersion": "tarsy.dev/v1alpha1"}]}]}
 
 
 async def connected(folder: Path, port: int) -> client.Cluster:
-    place = {"cluster": {"server": f"http://127.0.0.1:{port}"}, "name": "c"}
+    cluster = {"cluster": {"server": f"http://127.0.0.1:{port}"}, "name": "c"}
     written = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [place],
+        "clusters": [cluster],
         "users": [{"name": "u", "user": {"token": "t"}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "tarsy"}}],
         "current-context": "x",

@@ -39,8 +39,8 @@ async def talking(script: model.Script) -> AsyncIterator[tuple[model.Server, ope
         yield server, sdk
 
 
-def chat(sdk: openai.AsyncOpenAI, *said: Any, **more: Any) -> Any:
-    return sdk.chat.completions.create(model="gpt-5.1", messages=list(said), **more)
+def chat(sdk: openai.AsyncOpenAI, *conversation: Any, **more: Any) -> Any:
+    return sdk.chat.completions.create(model="gpt-5.1", messages=list(conversation), **more)
 
 
 def responses(sdk: openai.AsyncOpenAI, *items: Any, **more: Any) -> Any:
@@ -48,13 +48,13 @@ def responses(sdk: openai.AsyncOpenAI, *items: Any, **more: Any) -> Any:
     return sdk.responses.create(model="gpt-5.1", input=list(items), store=False, include=encrypted, **more)
 
 
-def item(found: Any) -> dict[str, Any]:
+def item(output: Any) -> dict[str, Any]:
     """An item of an answer, as it goes back."""
-    return found.model_dump(exclude_none=True, exclude={"logprobs"})  # type: ignore[no-any-return]
+    return output.model_dump(exclude_none=True, exclude={"logprobs"})  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("conversation", "message"),
     [
         ([], "empty array"),
         ([{"role": "user"}], "expected a string, got null"),
@@ -68,10 +68,10 @@ def item(found: Any) -> dict[str, Any]:
     ],
     ids=["nothing", "null", "no result", "too late", "no call", "another", "no calls", "unknown field", "twice"],
 )
-async def test_a_chat_that_openai_refuses_is_refused(said: list[Any], message: str) -> None:
+async def test_a_chat_that_openai_refuses_is_refused(conversation: list[Any], message: str) -> None:
     async with talking(model.answers("Done.")) as (_, sdk):
         with pytest.raises(openai.BadRequestError) as error:
-            await chat(sdk, *said)
+            await chat(sdk, *conversation)
     assert message in error.value.message
 
 
@@ -85,7 +85,7 @@ async def test_names_that_no_function_may_have_are_refused(name: str) -> None:
             await responses(sdk, USER, tools=[{"type": "function", "name": name, "parameters": {}, "strict": False}])
 
 
-async def test_who_brings_no_key_is_refused() -> None:
+async def test_request_without_a_key_is_refused() -> None:
     async with talking(model.answers("Done.")) as (server, sdk):
         nobody = sdk.with_options(api_key="")
         with pytest.raises(openai.AuthenticationError):
@@ -96,14 +96,14 @@ async def test_who_brings_no_key_is_refused() -> None:
 async def test_an_answer_that_is_not_streamed_has_the_same_parts() -> None:
     answer = model.Answer(text="I look.", calls=CALLS, usage=model.Usage(input=10, output=5, thinking=3))
     async with talking(lambda _: answer) as (server, sdk):
-        whole = await chat(sdk, USER)
+        completion = await chat(sdk, USER)
         response = await responses(sdk, {"role": "system", "content": SYSTEM}, USER)
-    message = whole.choices[0].message
-    assert (message.content, whole.choices[0].finish_reason) == ("I look.", "tool_calls")
+    message = completion.choices[0].message
+    assert (message.content, completion.choices[0].finish_reason) == ("I look.", "tool_calls")
     assert [call.function.name for call in message.tool_calls] == [call.name for call in CALLS]
-    assert (whole.usage.completion_tokens, whole.usage.total_tokens) == (8, 18)
+    assert (completion.usage.completion_tokens, completion.usage.total_tokens) == (8, 18)
     assert response.output_text == "I look."
-    assert [found.type for found in response.output] == ["reasoning", "message", "function_call", "function_call"]
+    assert [output.type for output in response.output] == ["reasoning", "message", "function_call", "function_call"]
     assert response.usage.output_tokens_details.reasoning_tokens == 3
     assert server.requests[1].key == keys.Key("tarsy/web-crash", "analysis", "KubernetesAgent")
 
@@ -174,16 +174,16 @@ def twice(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 )
 async def test_reasoning_that_does_not_go_back_whole_is_refused(done: Any, message: str) -> None:
     async with talking(model.answers(model.Answer(calls=CALLS), "Done.")) as (_, sdk):
-        items = [item(found) for found in (await responses(sdk, USER)).output]
+        items = [item(output) for output in (await responses(sdk, USER)).output]
         sent = done(items)
         outputs = [
-            {"type": "function_call_output", "call_id": found["call_id"], "output": "so"}
-            for found in {one["call_id"]: one for one in sent if one["type"] == "function_call"}.values()
+            {"type": "function_call_output", "call_id": call["call_id"], "output": "so"}
+            for call in {part["call_id"]: part for part in sent if part["type"] == "function_call"}.values()
         ]
         with pytest.raises(openai.BadRequestError) as error:
             await responses(sdk, USER, *sent, *outputs)
         assert message in error.value.message
-        outputs = [{"type": "function_call_output", "call_id": one["call_id"], "output": "so"} for one in items[1:]]
+        outputs = [{"type": "function_call_output", "call_id": part["call_id"], "output": "so"} for part in items[1:]]
         assert (await responses(sdk, USER, *items, *outputs)).output_text == "Done."
         with pytest.raises(openai.BadRequestError, match="No tool output found for function call"):
             await responses(sdk, USER, *items, *outputs[1:])
@@ -192,16 +192,16 @@ async def test_reasoning_that_does_not_go_back_whole_is_refused(done: Any, messa
 
 
 @contextlib.asynccontextmanager
-async def asked(url: str, **fields: Any) -> AsyncIterator[provider.Provider]:
-    data = {"type": "openai", "model": "gpt-5.1", "base_url": f"{url}/v1", **fields}
-    settings = providers.OpenAIProvider.model_validate(data)
+async def opened(url: str, **fields: Any) -> AsyncIterator[provider.Provider]:
+    raw_settings = {"type": "openai", "model": "gpt-5.1", "base_url": f"{url}/v1", **fields}
+    settings = providers.OpenAIProvider.model_validate(raw_settings)
     async with registry.session() as session:
         yield ours.build("mine", settings, key=None, session=session)
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_a_server_that_wants_no_key_is_sent_none_of_ours(api: str) -> None:
-    async with model.serve(model.answers("Done.")) as server, asked(server.url, api=api, api_key_env=None) as source:
+    async with model.serve(model.answers("Done.")) as server, opened(server.url, api=api, api_key_env=None) as source:
         assert [event async for event in source.stream(REQUEST)]
     assert server.requests[0].api_key == model.digest(ours.NO_KEY)
 
@@ -219,10 +219,10 @@ async def test_a_server_that_wants_no_key_is_sent_none_of_ours(api: str) -> None
         ("gpt-5-chat-latest", {}, {}),
     ],
 )
-async def test_of_reasoning_a_model_is_asked_what_it_takes(name: str, fields: Any, sent: Any) -> None:
+async def test_model_is_asked_for_the_reasoning_that_it_takes(name: str, fields: Any, sent: Any) -> None:
     async with (
         model.serve(model.answers("Done.")) as server,
-        asked(server.url, api="responses", model=name, **fields) as source,
+        opened(server.url, api="responses", model=name, **fields) as source,
     ):
         assert [event async for event in source.stream(REQUEST)]
     body = server.requests[0].body
@@ -234,14 +234,14 @@ async def test_the_schema_of_a_tool_is_not_made_into_another() -> None:
     """The responses API would do that to tools that do not say whether they are strict."""
     tools = (messages.ToolSpec(name="a.b", parameters={"type": "object"}),)
     request = ports.Request(tools=tools, messages=REQUEST.messages)
-    async with model.serve(model.answers("Done.")) as server, asked(server.url, api="responses") as source:
+    async with model.serve(model.answers("Done.")) as server, opened(server.url, api="responses") as source:
         assert [event async for event in source.stream(request)]
     assert [tool["strict"] for tool in server.requests[0].body["tools"]] == [False]
 
 
 async def test_thoughts_that_another_server_shows_are_shown() -> None:
     answer = model.Answer(text="So.", thoughts="Hm, why?", chunk=3)
-    async with model.serve(lambda _: answer) as server, asked(server.url, model="grok-by-another") as source:
+    async with model.serve(lambda _: answer) as server, opened(server.url, model="grok-by-another") as source:
         events = [event async for event in source.stream(REQUEST)]
     assert "".join(event.text for event in events if isinstance(event, provider.Thinking)) == "Hm, why?"
 
@@ -286,8 +286,8 @@ SEARCHED: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_a_search_found_is_told_and_goes_back_with_the_answer() -> None:
-    async with saying(stream(SEARCHED)) as url, asked(url, api="responses", native_tools=["web_search"]) as source:
+async def test_search_results_are_reported_and_go_back_with_the_answer() -> None:
+    async with saying(stream(SEARCHED)) as url, opened(url, api="responses", native_tools=["web_search"]) as source:
         request = ports.Request(tools=(), messages=REQUEST.messages, native_tools=("web_search",))
         events = [event async for event in source.stream(request)]
     *_, grounding, finish = events
@@ -304,7 +304,7 @@ async def test_what_a_search_found_is_told_and_goes_back_with_the_answer() -> No
     )
     async with (
         model.serve(lambda _: model.Answer(text="Done.")) as server,
-        asked(server.url, api="responses") as source,
+        opened(server.url, api="responses") as source,
     ):
         assert [event async for event in source.stream(again)]
     sent = server.requests[0].body
@@ -323,29 +323,29 @@ async def test_what_a_search_found_is_told_and_goes_back_with_the_answer() -> No
     ],
 )
 @pytest.mark.parametrize("kind", ["error", "response.failed"])
-async def test_what_fails_within_a_response_is_told_by_its_word(
+async def test_failure_within_a_response_is_raised_by_its_code(
     kind: str, code: str, raised: type[provider.ProviderError]
 ) -> None:
     error = {"code": code, "message": "No."}
     failed = {"type": kind, **error} if kind == "error" else {"type": kind, "response": RESPONSE | {"error": error}}
-    async with saying(stream([SEARCHED[0], failed])) as url, asked(url, api="responses") as source:
-        with pytest.raises(provider.ProviderError) as found:
+    async with saying(stream([SEARCHED[0], failed])) as url, opened(url, api="responses") as source:
+        with pytest.raises(provider.ProviderError) as caught:
             assert [event async for event in source.stream(REQUEST)]
-    assert type(found.value) is raised
-    assert found.value.code == (messages.CONTEXT_OVERFLOW if raised is provider.ContextOverflowError else code)
+    assert type(caught.value) is raised
+    assert caught.value.code == (messages.CONTEXT_OVERFLOW if raised is provider.ContextOverflowError else code)
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
 async def test_an_event_without_end_is_not_read_to_it(api: str) -> None:
     body = b"data: " + b"x" * (http.EVENT_MAX + 1)
-    async with saying(body) as url, asked(url, api=api) as source:
+    async with saying(body) as url, opened(url, api=api) as source:
         with pytest.raises(provider.RejectedError, match="more than 8 MiB in one event"):
             assert [event async for event in source.stream(REQUEST)]
 
 
 async def test_a_body_without_end_is_not_read_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "BODY_MAX", 1024 * 1024)
-    async with saying(b": nothing yet\n\n" * 100_000) as url, asked(url) as source:
+    async with saying(b": nothing yet\n\n" * 100_000) as url, opened(url) as source:
         with pytest.raises(provider.RejectedError, match="the server sent more than 1 MiB"):
             assert [event async for event in source.stream(REQUEST)]
 
@@ -355,12 +355,12 @@ async def test_calls_without_end_are_not_read_to_it() -> None:
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     delta = [{"index": 0, "delta": {"role": "assistant", "tool_calls": [piece]}, "finish_reason": None}]
     body = f"data: {json.dumps(chunk | {'choices': delta})}\n\n".encode() * 50
-    async with saying(body) as url, asked(url) as source:
+    async with saying(body) as url, opened(url) as source:
         with pytest.raises(provider.RejectedError, match="the answer's calls are longer than"):
             assert [event async for event in source.stream(REQUEST)]
 
 
-async def test_what_some_servers_leave_out_of_a_chunk_is_not_missed() -> None:
+async def test_fields_that_some_servers_leave_out_of_a_chunk_are_not_missed() -> None:
     """Azure tells of its filters without a delta, Gemini's own server of calls without their place."""
     piece = {"id": "call_1", "function": {"name": "a", "arguments": "{}"}}
     choices: list[list[dict[str, Any]] | None] = [
@@ -370,8 +370,8 @@ async def test_what_some_servers_leave_out_of_a_chunk_is_not_missed() -> None:
         [{"index": 0, "delta": {"tool_calls": [piece]}}],
         [{"index": 0, "delta": {"tool_calls": None}, "finish_reason": "tool_calls"}],
     ]
-    body = b"".join(f"data: {json.dumps({'choices': said})}\n\n".encode() for said in choices)
-    async with saying(body) as url, asked(url) as source:
+    body = b"".join(f"data: {json.dumps({'choices': chunk})}\n\n".encode() for chunk in choices)
+    async with saying(body) as url, opened(url) as source:
         events = [event async for event in source.stream(REQUEST)]
     assert [event for event in events if isinstance(event, provider.Call)] == [provider.Call("a", "{}")]
 
@@ -380,13 +380,13 @@ async def test_chunks_do_not_become_objects_of_the_sdk(monkeypatch: pytest.Monke
     """LangChain asks by `async_client` and takes JSON: half of a call less."""
     monkeypatch.delattr("openai.resources.chat.completions.AsyncCompletions.create")
     body = b'data: {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
-    async with saying(body) as url, asked(url) as source:
+    async with saying(body) as url, opened(url) as source:
         assert provider.Text("ok") in [event async for event in source.stream(REQUEST)]
 
 
 async def test_a_packed_answer_is_not_unpacked() -> None:
     """It was not asked for, and may stand for any number of bytes."""
     packed = gzip.compress(stream(SEARCHED))
-    async with saying(packed, **{"Content-Encoding": "gzip"}) as url, asked(url, api="responses") as source:
+    async with saying(packed, **{"Content-Encoding": "gzip"}) as url, opened(url, api="responses") as source:
         with pytest.raises(provider.FatalError, match="compressed answer"):
             assert [event async for event in source.stream(REQUEST)]

@@ -31,8 +31,8 @@ async def body(fields: dict[str, Any]) -> dict[str, Any]:
         answer = await models["mine"].ask(REQUEST, leases.SCOPE)
         assert answer.message.text == "Done."
         await models.shared["mine"].close()
-    found: dict[str, Any] = server.requests[0].body
-    return found
+    sent_body: dict[str, Any] = server.requests[0].body
+    return sent_body
 
 
 @pytest.mark.parametrize(
@@ -49,11 +49,11 @@ async def body(fields: dict[str, Any]) -> dict[str, Any]:
     ids=lambda value: "-".join(map(str, value.values())),
 )
 async def test_each_provider_states_its_limit_in_each_request(fields: dict[str, Any], sent: dict[str, int]) -> None:
-    found = await body({**fields, "max_output_tokens": 4000})
-    config = found.get("generationConfig", {})
-    found |= config | config.get("thinkingConfig", {})
+    request_body = await body({**fields, "max_output_tokens": 4000})
+    config = request_body.get("generationConfig", {})
+    request_body |= config | config.get("thinkingConfig", {})
     names = ("maxOutputTokens", "max_tokens", "max_output_tokens", "max_completion_tokens", "thinking_budget")
-    assert {name: found[name] for name in names if name in found} == sent
+    assert {name: request_body[name] for name in names if name in request_body} == sent
     without = await body(fields)
     assert fields["type"] == "anthropic" or not {"max_tokens", *sent} & {*without, *without.get("generationConfig", {})}
 

@@ -57,8 +57,8 @@ class Cluster:
         await self.answers.wait()
         if self.answer is not None:
             return self.answer  # type: ignore[no-any-return]
-        found = self.objects.get(name)
-        return (200, found) if found else answers.refusal(404, f"{name} not found")
+        manifest = self.objects.get(name)
+        return (200, manifest) if manifest else answers.refusal(404, f"{name} not found")
 
     def clock(self) -> float:
         return self.now
@@ -78,16 +78,16 @@ async def finder(cluster: Cluster, tmp_path: Path) -> AsyncIterator[alert_owners
 async def find(finder: alert_owners.Owners, *pods: str, source: tuple[str, str] = OURS, **labels: str) -> list[str]:
     """The owners of pods of the namespace shop, or the kinds of the reasons why they are unknown."""
     named = {name: {"namespace": "shop", "pod": name, "cluster": "a"} | labels for name in pods}
-    found = await finder.find_all(named, source=source, mask=str)
-    return [owner.kind if isinstance(owner, owners.UnknownError) else str(owner) for owner in found.values()]
+    by_pod = await finder.find_all(named, source=source, mask=str)
+    return [owner.kind if isinstance(owner, owners.UnknownError) else str(owner) for owner in by_pod.values()]
 
 
 async def test_each_object_is_read_once_in_a_while_whoever_asks(finder: alert_owners.Owners, cluster: Cluster) -> None:
     for number in range(2, 40):
         cluster.objects[f"pods/web-{number}"] = pod(f"web-{number}", reference("ReplicaSet", "web-5d8"))
     names = [f"web-{number}" for number in range(1, 40)]
-    told = await asyncio.gather(*(find(finder, *names) for _ in range(3)))
-    assert {owner for each in told for owner in each} == {"Deployment shop/web"}
+    results = await asyncio.gather(*(find(finder, *names) for _ in range(3)))
+    assert {owner for each in results for owner in each} == {"Deployment shop/web"}
     assert set(cluster.asked.values()) == {1}
     assert len(cluster.asked) == 40
     cluster.now += alert_owners.FOUND_SECONDS
@@ -137,7 +137,7 @@ async def test_a_uid_has_to_fit(finder: alert_owners.Owners, cluster: Cluster) -
         (OURS, {"cluster": ""}),
     ],
 )
-async def test_nothing_of_another_cluster_is_looked_up(
+async def test_owners_of_another_cluster_are_not_looked_up(
     finder: alert_owners.Owners, cluster: Cluster, source: tuple[str, str], labels: dict[str, str]
 ) -> None:
     ksm = {"node": "n1", "container": "kube-state-metrics"}
@@ -206,7 +206,7 @@ async def test_an_answer_that_is_none_leaves_the_owner_unknown_and_is_not_cached
     assert await find(finder, "web-1") == ["Deployment shop/web"]
 
 
-async def test_what_is_known_in_time_is_kept_though_the_rest_is_late(
+async def test_owners_known_in_time_are_kept_though_the_rest_is_late(
     finder: alert_owners.Owners, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await find(finder, "web-1") == ["Deployment shop/web"]

@@ -19,8 +19,8 @@ KEY, OTHER = "a" * 64, "b" * 64
 
 def about(**values: Any) -> messages.Investigation:
     empty: dict[str, Any] = dict.fromkeys(messages.Investigation.model_fields)
-    given = empty | {"id": UUID(int=1), "admitted_at": datetime.now(UTC), **values}
-    return messages.Investigation.model_construct(**given)
+    fields = empty | {"id": UUID(int=1), "admitted_at": datetime.now(UTC), **values}
+    return messages.Investigation.model_construct(**fields)
 
 
 def message(text: str = "web-0 is out of memory.") -> messages.Message:
@@ -30,7 +30,7 @@ def message(text: str = "web-0 is out of memory.") -> messages.Message:
 
 
 class Duty:
-    """What sends to one receiver, and keeps what it noted."""
+    """Sender of notes to one receiver, which keeps what it noted."""
 
     def __init__(self, url: str, client: requests.Client) -> None:
         self.notes: Mapping[str, Any] = {}
@@ -87,7 +87,7 @@ async def test_incident_of_the_alert_has_a_note_for_each_text(account: fake.Page
     assert account.calls == ["GET /incidents", *[f"POST /incidents/{incident}/notes"] * 2]
 
 
-async def test_of_equal_keys_of_several_services_none_is_chosen_but_by_the_receivers_services(
+async def test_receivers_services_alone_choose_among_equal_keys_of_several_services(
     account: fake.PagerDuty, duty: Duty
 ) -> None:
     account.opened(KEY, service="PWEB", status="resolved", ago=timedelta(days=9))

@@ -75,7 +75,7 @@ async def until(ready: Callable[[], Any]) -> None:
 
 
 async def say(box: toolbox.PoolToolbox, tool: str = "say") -> ports.ToolOutput:
-    """What it says, but for the structure that each answer has beside its text."""
+    """Return the tool's output without the structure that each answer has beside its text."""
     call = messages.ToolCall(id="0.0", name=f"odd.{tool}", arguments=json.dumps({"how": "fine"}))
     output = await box.call(call, SCOPE)
     return ports.ToolOutput(text=output.text.partition('\n{"slow": "')[0], failed=output.failed)
@@ -108,12 +108,12 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
             (problem,) = box.problems
             assert problem.endswith(f": say (pinned {pinned['odd', 'say'][:19]}, now {now[:19]})")
             fact = next(server.facts())
-            told = component_states.StoppedTool(tool="say", pinned=pinned["odd", "say"], offered=now)
+            stopped_tool = component_states.StoppedTool(tool="say", pinned=pinned["odd", "say"], offered=now)
             assert isinstance(fact.detail, component_states.Server)
-            assert fact.detail.stopped == (told,)
+            assert fact.detail.stopped == (stopped_tool,)
             assert (fact.state, fact.detail.missing) == ("connected", server.tools_problem)
 
-            keep.pins["odd", "say"] = now  # somebody confirms it
+            keep.pins["odd", "say"] = now  # an admin confirms it
             server.relist()
             await until(lambda: not server.stopped)
             assert [spec.name for spec in box.specs] == ["odd.say"]
@@ -121,7 +121,7 @@ async def test_a_tool_that_is_changed_under_an_execution_is_not_called_any_more(
             assert (server.stopped, remote.calls) == ({}, 2)
 
 
-async def test_what_was_changed_while_nobody_was_connected_is_stopped_from_the_start() -> None:
+async def test_tool_that_changed_during_a_disconnection_is_stopped_from_the_start() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:
         transport = server_transports.HTTPTransport(type="http", url=remote.url)
@@ -191,7 +191,7 @@ async def test_a_new_tool_is_pinned_when_it_is_first_seen_and_offered_from_then_
             assert remote.calls == 0
 
 
-async def test_while_it_cannot_be_said_what_was_pinned_no_tool_is_offered_and_afterwards_all_are() -> None:
+async def test_all_tools_are_offered_only_once_their_pins_are_known() -> None:
     keep = Keep()
     keep.away = True
     async with hostile_mcp.serve() as remote:

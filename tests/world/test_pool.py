@@ -33,7 +33,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
             assert server.problem == ""
 
 
-async def test_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
+async def test_reason_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
     transport = server_transports.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
     server = connection.Server(
@@ -45,19 +45,19 @@ async def test_why_a_server_cannot_be_reached_is_one_line_without_control_charac
 
 
 @pytest.mark.parametrize(
-    ("program", "told"),
+    ("program", "ending"),
     [("exit 3", "ended with status 3"), ("exit 0", "ended with status 0"), ("kill -9 $$", "was ended by signal 9")],
 )
-async def test_how_a_program_ended_that_ends_at_once_is_told(program: str, told: str) -> None:
+async def test_ending_of_a_program_that_ends_at_once_is_reported(program: str, ending: str) -> None:
     transport = server_transports.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
     server = connection.Server(
         "tools", platforms.MCPServer(transport=transport), limit=slots.Slots(1), secrets=NO_SECRETS
     )
     async with owned(server):
-        assert server.problem == f"cannot be reached: its program {told}"
+        assert server.problem == f"cannot be reached: its program {ending}"
 
 
-async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its_address(
+async def test_reason_why_a_server_cannot_be_reached_has_no_secrets_of_its_address(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -78,24 +78,24 @@ async def test_why_a_server_cannot_be_reached_is_told_without_the_secrets_of_its
             assert "c4nary" not in f"{server.problem} {caplog.text}"
 
 
-def of(**urls: str) -> platforms.Platform:
+def platform_of(**urls: str) -> platforms.Platform:
     """A platform with these servers, over HTTP."""
     servers = {name: {"transport": {"type": "http", "url": url}} for name, url in urls.items()}
     return platforms.Platform.model_validate({"mcp_servers": servers})
 
 
-async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_no_longer() -> None:
+async def test_wait_for_a_server_ends_when_it_is_replaced_before_it_answered() -> None:
     async with mcp_server.serve() as mended:
         silent = socket.create_server(("127.0.0.1", 0))
         silent.setblocking(False)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
-        servers = pool.Pool(of(one=url), secrets=NO_SECRETS)
+        servers = pool.Pool(platform_of(one=url), secrets=NO_SECRETS)
         tasks = asyncio.create_task(servers.run())
         waiting = asyncio.create_task(servers.tools.wait_tried())
         async with patience.limit():
             connection, _ = await asyncio.get_running_loop().sock_accept(silent)  # and no answer
         assert not waiting.done()
-        await close(await renew(servers, of(one=mended.url)))
+        await close(await renew(servers, platform_of(one=mended.url)))
         async with patience.limit():
             await waiting
         tasks.cancel()
@@ -106,27 +106,27 @@ async def test_who_waits_for_a_server_that_is_replaced_before_it_answered_waits_
 
 
 async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with_its_last_use() -> None:
-    async with mcp_server.serve() as one, mcp_server.serve() as other:
-        servers = pool.Pool(of(same=one.url, moved=one.url, lost=one.url), secrets=NO_SECRETS)
+    async with mcp_server.serve() as first, mcp_server.serve() as other:
+        servers = pool.Pool(platform_of(same=first.url, moved=first.url, lost=first.url), secrets=NO_SECRETS)
         async with running(servers):
             before = dict(servers.tools.servers)
-            kept = await before["same"].client()
+            former_client = await before["same"].client()
             async with servers.tools.toolbox(["moved", "same"], lambda _: True) as box:
-                former = await renew(servers, of(same=one.url, moved=other.url, new=other.url))
+                former = await renew(servers, platform_of(same=first.url, moved=other.url, new=other.url))
                 now = servers.tools.servers
                 assert now.keys() == {"same", "moved", "new"}
                 assert now["same"] is before["same"]
-                assert await now["same"].client() is kept, "it was not connected anew"
+                assert await now["same"].client() is former_client, "it was not connected anew"
                 assert [fact.state for fact in servers.facts() if fact.kind == "server"] == ["connected"] * 3
                 assert set(former) == {before["moved"], before["lost"]}
                 assert now["moved"].slots is before["moved"].slots, "calls to both are counted together"
                 scope = ports.Scope(execution="e", ensure_lease=leases.clear)
                 call = messages.ToolCall(id="0", name="moved.lookup", arguments='{"key": "k"}')
                 await box.call(call, scope)
-                assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 0)
+                assert (len(first.calls_of(tool="lookup")), len(other.calls_of(tool="lookup"))) == (1, 0)
                 async with servers.tools.toolbox(["moved"], lambda _: True) as later:
                     await later.call(call, scope)
-                assert (len(one.of(tool="lookup")), len(other.of(tool="lookup"))) == (1, 1)
+                assert (len(first.calls_of(tool="lookup")), len(other.calls_of(tool="lookup"))) == (1, 1)
             await close(former)
             await waiting.until(lambda: not {before["lost"], before["moved"]} & set(servers._servers))
             assert set(servers._servers) == set(now.values())

@@ -27,61 +27,62 @@ async def test_an_answer_comes_whole_and_goes_back_as_it_was(kind: kinds.Kind) -
     first = model.Answer(text="I look.", thoughts="Where to look?", calls=kinds.CALLS, chunk=3)
     usage = model.Usage(input=100, output=20, thinking=7)
     second = model.Answer(text="It is out of memory.", usage=usage)
-    async with model.serve(model.answers(first, second)) as server, kinds.asked(kind, server.url) as source:
-        found = await kinds.events(source)
-        assert kinds.text_of(found) == "I look."
-        assert kinds.thoughts_of(found) == ("Where to look?" if kind.shows_thoughts else "")
-        named = [event for event in found if isinstance(event, provider.Response)]
+    async with model.serve(model.answers(first, second)) as server, kinds.opened(kind, server.url) as source:
+        events = await kinds.events(source)
+        assert kinds.text_of(events) == "I look."
+        assert kinds.thoughts_of(events) == ("Where to look?" if kind.shows_thoughts else "")
+        named = [event for event in events if isinstance(event, provider.Response)]
         assert {event.model for event in named} - {""} == {kind.fields["model"]}
         assert len({event.id for event in named} - {""}) == (0 if kind.type == "langchain" else 1), "LangChain hides it"
-        calls = [event for event in found if isinstance(event, provider.Call)]
+        calls = [event for event in events if isinstance(event, provider.Call)]
         assert [call.name for call in calls] == [tool.name for tool in kinds.TOOLS]
         assert [json.loads(call.arguments) for call in calls] == [dict(call.args) for call in kinds.CALLS]
-        answer = kinds.answered(found)
+        answer = kinds.answered(events)
         conversation = (*kinds.PROMPT, answer, *kinds.results(answer))
-        found = await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation))
+        events = await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation))
         last = server.requests[-1]
     assert last.answered == "Answer", last.answered
-    assert kinds.text_of(found) == "It is out of memory."
-    assert kinds.usage_of(found) == messages.Usage(
+    assert kinds.text_of(events) == "It is out of memory."
+    assert kinds.usage_of(events) == messages.Usage(
         input_tokens=100, output_tokens=20, thinking_tokens=7, total_tokens=127
     )
     body = json.dumps(last.body, ensure_ascii=False)
     for call in calls if kind.keeps_arguments else ():
         assert json.dumps(call.arguments, ensure_ascii=False) in body
-    for told in ("[tool 0.0]\\nwhat kubernetes-server.pods_list", "[tool 0.1] failed\\nwhat"):
-        assert told in body
+    for marker in ("[tool 0.0]\\nwhat kubernetes-server.pods_list", "[tool 0.1] failed\\nwhat"):
+        assert marker in body
 
 
-async def test_what_is_sent_back_is_what_came_whatever_was_called_and_however_it_was_stored(kind: kinds.Kind) -> None:
+async def test_answers_go_back_as_they_came_whatever_was_called_and_however_they_were_stored(kind: kinds.Kind) -> None:
     """Ten turns in each of which the strict server checks ids, order and encrypted reasoning."""
     replies = [model.Answer(text=f"Step {n}.", thoughts="Hm.", calls=kinds.CALLS[: n % 3]) for n in range(1, 6)]
-    async with model.serve(model.answers(*replies, "Done.")) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(model.answers(*replies, "Done.")) as server, kinds.opened(kind, server.url) as source:
         conversation = kinds.PROMPT
-        for turn in range(len(replies)):
+        for call_number in range(len(replies)):
             answer = kinds.answered(
-                await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation)), turn=turn
+                await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation)),
+                call_number=call_number,
             )
             more = () if answer.calls else (messages.Message(role="user", text="Go on."),)
             conversation = (*conversation, answer, *kinds.results(answer), *more)
-        found = await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation))
-        assert kinds.text_of(found) == "Done."
+        events = await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation))
+        assert kinds.text_of(events) == "Done."
         states = [message.provider_state.data for message in conversation if message.provider_state]
         body = json.dumps(server.requests[-1].body)
     if kind is kinds.KINDS["openai responses"]:
-        kept = [item for state in states for item in state["items"] if item["type"] != "text"]
-        assert len(kept) == len(replies) + sum(len(reply.calls) for reply in replies)
-        assert all(json.dumps(item) in body for item in kept), "byte for byte"
+        state_blocks = [block for state in states for block in state["items"] if block["type"] != "text"]
+        assert len(state_blocks) == len(replies) + sum(len(reply.calls) for reply in replies)
+        assert all(json.dumps(block) in body for block in state_blocks), "byte for byte"
 
 
 async def test_a_result_is_understood_with_its_reference_and_whether_it_failed(kind: kinds.Kind) -> None:
     turns: list[model.Turn] = []
 
-    def script(turn: model.Turn) -> model.Answer:
-        turns.append(turn)
+    def script(request: model.Turn) -> model.Answer:
+        turns.append(request)
         return model.Answer(text="I look.", calls=kinds.CALLS) if len(turns) == 1 else model.Answer(text="Done.")
 
-    async with model.serve(script) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(script) as server, kinds.opened(kind, server.url) as source:
         answer = kinds.answered(await kinds.events(source))
         conversation = (*kinds.PROMPT, answer, *kinds.results(answer))
         await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation))
@@ -89,27 +90,27 @@ async def test_a_result_is_understood_with_its_reference_and_whether_it_failed(k
     assert (asked.system, asked.iteration, asked.kind) == (kinds.SYSTEM, 1, "agent")
     assert asked.key.investigation == "tarsy/web-crash"
     assert [tool.name for tool in asked.tools] == [call.name for call in kinds.CALLS]
-    found = [(result.name, result.text, result.reference, result.failed) for result in asked.messages[-1].results]
+    results = [(result.name, result.text, result.reference, result.failed) for result in asked.messages[-1].results]
     texts = [f"what {tool.name} shows" for tool in kinds.TOOLS]
-    (one, other), (first, second) = kinds.CALLS, texts
-    assert found == [(one.name, first, "[tool 0.0]", False), (other.name, second, "[tool 0.1]", True)]
+    (first_call, other), (first, second) = kinds.CALLS, texts
+    assert results == [(first_call.name, first, "[tool 0.0]", False), (other.name, second, "[tool 0.1]", True)]
 
 
 async def test_another_providers_state_is_dropped_and_its_answer_sent_all_the_same(kind: kinds.Kind) -> None:
     answer = model.Answer(text="I look.", thoughts="Hm.", calls=kinds.CALLS)
-    async with model.serve(model.answers(answer, "Done.")) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(model.answers(answer, "Done.")) as server, kinds.opened(kind, server.url) as source:
         theirs = kinds.answered(await kinds.events(source), name="theirs")
         conversation = (*kinds.PROMPT, theirs, *kinds.results(theirs))
-        found = await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation))
+        events = await kinds.events(source, ports.Request(tools=kinds.TOOLS, messages=conversation))
         body = json.dumps(server.requests[-1].body)
-    assert kinds.text_of(found) == "Done."
+    assert kinds.text_of(events) == "Done."
     assert "I look." in body
     state = theirs.provider_state
     assert state
     kinds_of_parts = {"text", "reasoning", "function_call", "summary_text", "tool_use", "thinking"}
     hidden = strings_of(state.data) - kinds_of_parts - {"I look.", "Hm."}
     names = {call.name for call in kinds.CALLS} | {call.arguments for call in theirs.calls}
-    assert not [one for one in hidden - names if one in body], "nothing of it is sent"
+    assert not [text for text in hidden - names if text in body], "nothing of it is sent"
 
 
 def strings_of(value: Any) -> set[str]:
@@ -146,14 +147,14 @@ async def test_state_of_another_shape_is_none(kind: kinds.Kind) -> None:
     calls = tuple(
         messages.ToolCall(id=f"0.{index}", name=tool.name, arguments="{}") for index, tool in enumerate(kinds.TOOLS)
     )
-    async with model.serve(lambda _: model.Answer(text="Done.")) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(lambda _: model.Answer(text="Done.")) as server, kinds.opened(kind, server.url) as source:
         for shape in SHAPES:
             state = messages.ProviderState(provider="mine", data=shape)
             answer = messages.Message(role="assistant", text="I look.", calls=calls, provider_state=state)
-            found = await kinds.events(
+            events = await kinds.events(
                 source, ports.Request(tools=kinds.TOOLS, messages=(*kinds.PROMPT, answer, *kinds.results(answer)))
             )
-            assert kinds.text_of(found) == "Done.", shape
+            assert kinds.text_of(events) == "Done.", shape
 
 
 @pytest.mark.parametrize(
@@ -167,18 +168,18 @@ async def test_arguments_that_are_no_object_come_through_and_do_not_spoil_the_ne
     calls = (model.Call(name="kubernetes-server__pods_list", raw=raw), kinds.CALLS[1])
     async with (
         model.serve(model.answers(model.Answer(calls=calls), "Done.")) as server,
-        kinds.asked(kind, server.url) as source,
+        kinds.opened(kind, server.url) as source,
     ):
-        found: list[provider.StreamEvent] = []
-        async with patience.limit():  # nobody tries to guess what it will be
-            found = await kinds.events(source)
-        answer = kinds.answered(found)
+        events: list[provider.StreamEvent] = []
+        async with patience.limit():  # no part of the client tries to guess what it will be
+            events = await kinds.events(source)
+        answer = kinds.answered(events)
         assert [call.name for call in answer.calls] == [tool.name for tool in kinds.TOOLS]
         assert answer.calls[0].arguments == (raw or "{}")
-        found = await kinds.events(
+        events = await kinds.events(
             source, ports.Request(tools=kinds.TOOLS, messages=(*kinds.PROMPT, answer, *kinds.results(answer)))
         )
-    assert kinds.text_of(found) == "Done."
+    assert kinds.text_of(events) == "Done."
 
 
 @pytest.mark.parametrize("name", ["no_such_tool", "other__tool", "two.dots.here", "a name!", "x" * 200, "ü"])
@@ -186,40 +187,40 @@ async def test_a_tool_that_nobody_declared_comes_through_and_does_not_spoil_the_
     kind: kinds.Kind, name: str
 ) -> None:
     replies = model.answers(model.Answer(calls=(model.Call(name=name),)), "Done.")
-    async with model.serve(replies) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(replies) as server, kinds.opened(kind, server.url) as source:
         answer = kinds.answered(await kinds.events(source))
         assert answer.calls[0].name == name.replace("__", ".")
-        found = await kinds.events(
+        events = await kinds.events(
             source, ports.Request(tools=kinds.TOOLS, messages=(*kinds.PROMPT, answer, *kinds.results(answer)))
         )
-    assert kinds.text_of(found) == "Done."
+    assert kinds.text_of(events) == "Done."
 
 
 async def test_a_call_in_the_forced_conclusion_comes_through_and_does_not_spoil_the_next_request(
     kind: kinds.Kind,
 ) -> None:
     looks = model.Answer(text="I look.", thoughts="Hm.", calls=kinds.CALLS)
-    async with model.serve(model.answers(looks, looks, "Done.")) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(model.answers(looks, looks, "Done.")) as server, kinds.opened(kind, server.url) as source:
         conversation: tuple[messages.Message, ...] = kinds.PROMPT
-        for turn in range(2):
-            request = ports.Request(tools=kinds.TOOLS if turn == 0 else (), messages=conversation)
-            answer = kinds.answered(await kinds.events(source, request), turn=turn)
-            assert [call.name for call in answer.calls] == [tool.name for tool in kinds.TOOLS] or turn == 1
+        for call_number in range(2):
+            request = ports.Request(tools=kinds.TOOLS if call_number == 0 else (), messages=conversation)
+            answer = kinds.answered(await kinds.events(source, request), call_number=call_number)
+            assert [call.name for call in answer.calls] == [tool.name for tool in kinds.TOOLS] or call_number == 1
             assert len(answer.calls) == 2
             more = messages.Message(role="user", text="Conclude now.")
             conversation = (*conversation, answer, *kinds.results(answer), more)
-        found = await kinds.events(source, ports.Request(tools=(), messages=conversation))
+        events = await kinds.events(source, ports.Request(tools=(), messages=conversation))
         assert server.requests[-1].answered == "Answer", server.requests[-1].answered
-    assert kinds.text_of(found) == "Done."
+    assert kinds.text_of(events) == "Done."
 
 
 async def test_white_space_alone_is_an_answer_like_any_other(kind: kinds.Kind) -> None:
-    async with model.serve(lambda _: model.Answer(text=" \n\t")) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(lambda _: model.Answer(text=" \n\t")) as server, kinds.opened(kind, server.url) as source:
         assert kinds.text_of(await kinds.events(source)) == " \n\t"
 
 
 async def test_ten_megabytes_of_text_are_read_to_the_end(kind: kinds.Kind) -> None:
-    async with model.serve(lambda _: model.Flood(megabytes=10)) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(lambda _: model.Flood(megabytes=10)) as server, kinds.opened(kind, server.url) as source:
         size = 0
         async for event in source.stream(kinds.REQUEST):
             size += len(event.text) if isinstance(event, provider.Text) else 0
@@ -232,7 +233,7 @@ NAMES = st.one_of(st.sampled_from([tool.name for tool in kinds.TOOLS]), st.text(
 STATES = st.one_of(
     st.none(),
     st.lists(IDS, max_size=3).map(lambda ids: {"calls": ids}),
-    st.lists(IDS.map(lambda known: {"type": "function_call", "call_id": known, "name": "a b"}), max_size=3).map(
+    st.lists(IDS.map(lambda call_id: {"type": "function_call", "call_id": call_id, "name": "a b"}), max_size=3).map(
         lambda items: {"items": items}
     ),
 )
@@ -242,10 +243,10 @@ SAID = st.text(max_size=20).map(messages.storable)
 @st.composite
 def conversations(draw: st.DrawFn) -> tuple[messages.Message, ...]:
     """Any conversation that `messages.conversation` could give."""
-    said = [*kinds.PROMPT]
-    for turn in range(draw(st.integers(0, 3))):
+    conversation = [*kinds.PROMPT]
+    for step in range(draw(st.integers(0, 3))):
         calls = tuple(
-            messages.ToolCall(id=f"{turn}.{index}", name=name, arguments=messages.storable(arguments))
+            messages.ToolCall(id=f"{step}.{index}", name=name, arguments=messages.storable(arguments))
             for index, (name, arguments) in enumerate(draw(st.lists(st.tuples(NAMES, ARGUMENTS), max_size=3)))
         )
         state, whose = draw(STATES), draw(st.sampled_from(["mine", "theirs"]))
@@ -257,14 +258,14 @@ def conversations(draw: st.DrawFn) -> tuple[messages.Message, ...]:
             provider_state=messages.ProviderState(provider=whose, data=state) if state else None,
         )
         more = () if calls else (messages.Message(role="user", text=draw(SAID)),)
-        said += [answer, *kinds.results(answer), *more] if answer.text or calls else []
-    return tuple(said)
+        conversation += [answer, *kinds.results(answer), *more] if answer.text or calls else []
+    return tuple(conversation)
 
 
 @pytest.fixture
 async def lenient(kind: kinds.Kind) -> AsyncIterator[provider.Provider]:
     """A provider whose server answers whatever is no offence against the protocol."""
-    async with model.serve(lambda _: model.Answer(text="Done.")) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(lambda _: model.Answer(text="Done.")) as server, kinds.opened(kind, server.url) as source:
         yield source
 
 

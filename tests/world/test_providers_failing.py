@@ -1,4 +1,4 @@
-"""What goes wrong between a provider of LangChain's and its server, through the real SDK over a real socket.
+"""Failures between a provider of LangChain's and its server, through the real SDK over a real socket.
 
 A row of `kinds.KINDS` is a provider; what is one provider's own has a file of its own.
 """
@@ -57,7 +57,7 @@ def no_garbage_collector() -> Iterator[None]:
 async def test_an_error_is_told_with_its_code_and_what_to_do(
     kind: kinds.Kind, fault: model.HttpError, raised: type[provider.ProviderError], code: str, words: str
 ) -> None:
-    async with model.serve(lambda _: fault) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(lambda _: fault) as server, kinds.opened(kind, server.url) as source:
         with pytest.raises(provider.ProviderError) as error:
             await kinds.events(source)
     assert type(error.value) is raised, error.value
@@ -70,7 +70,7 @@ async def test_an_error_is_told_with_its_code_and_what_to_do(
 
 async def test_the_key_is_in_no_message(kind: kinds.Kind) -> None:
     fault = model.HttpError(status=401, message="Incorrect API key provided: sk-secret.")
-    async with model.serve(lambda _: fault) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(lambda _: fault) as server, kinds.opened(kind, server.url) as source:
         with pytest.raises(provider.FatalError, match=r"\*\*\*") as error:
             await kinds.events(source)
     assert "sk-secret" not in str(error.value)
@@ -99,13 +99,13 @@ async def test_the_key_is_in_no_message(kind: kinds.Kind) -> None:
 async def test_a_stream_that_brings_no_answer_is_an_error_of_ours(
     kind: kinds.Kind, fault: model.Reply, raised: type[provider.ProviderError]
 ) -> None:
-    async with model.serve(lambda _: fault) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(lambda _: fault) as server, kinds.opened(kind, server.url) as source:
         assert type(await kinds.refusal(source)) is raised
     assert len(server.requests) == 1
 
 
 async def test_an_address_where_nobody_listens_is_a_broken_connection(kind: kinds.Kind) -> None:
-    async with kinds.asked(kind, "http://127.0.0.1:1") as source:
+    async with kinds.opened(kind, "http://127.0.0.1:1") as source:
         with pytest.raises(provider.RetryableError, match=r"the connection broke: .*\[Errno 111\]"):
             await kinds.events(source)
 
@@ -119,7 +119,7 @@ async def test_an_address_where_nobody_listens_is_a_broken_connection(kind: kind
 async def test_a_stream_that_is_left_closes_its_socket_at_once(
     kind: kinds.Kind, fault: model.Misbehaviour, how: str
 ) -> None:
-    async with model.serve(lambda _: fault) as server, kinds.asked(kind, server.url) as source:
+    async with model.serve(lambda _: fault) as server, kinds.opened(kind, server.url) as source:
         seen = asyncio.Event()
 
         async def consume() -> None:
@@ -146,7 +146,7 @@ async def test_a_stream_that_is_left_closes_its_socket_at_once(
 
 
 class Redirecting:
-    """A server that sends whoever asks elsewhere, and there answers as the server at `behind` does."""
+    """A server that redirects each request elsewhere, and there answers as the server at `behind` does."""
 
     def __init__(self, *, elsewhere: str = "", behind: str = "") -> None:
         self.elsewhere = elsewhere
@@ -172,7 +172,7 @@ class Redirecting:
 
 async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(kind: kinds.Kind) -> None:
     first, other = Redirecting(), Redirecting()
-    async with first.serve() as url, other.serve() as elsewhere, kinds.asked(kind, url) as source:
+    async with first.serve() as url, other.serve() as elsewhere, kinds.opened(kind, url) as source:
         first.elsewhere = elsewhere
         with pytest.raises(provider.FatalError, match="redirects to another origin"):
             await kinds.events(source)
@@ -182,7 +182,7 @@ async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(k
 async def test_a_redirect_within_the_origin_is_followed(kind: kinds.Kind) -> None:
     async with model.serve(lambda _: model.Answer(text="There.")) as server:
         redirecting = Redirecting(behind=server.url)
-        async with redirecting.serve() as url, kinds.asked(kind, url) as source:
+        async with redirecting.serve() as url, kinds.opened(kind, url) as source:
             assert kinds.text_of(await kinds.events(source)) == "There."
     assert len(redirecting.reached) == 2
 
@@ -194,18 +194,18 @@ async def test_a_proxy_that_the_environment_names_is_gone_through(
         monkeypatch.delenv("no_proxy", raising=False)
         monkeypatch.delenv("NO_PROXY", raising=False)
         monkeypatch.setenv("HTTP_PROXY", server.url)
-        async with kinds.asked(kind, "http://models.invalid") as source:
+        async with kinds.opened(kind, "http://models.invalid") as source:
             assert kinds.text_of(await kinds.events(source)) == "By the proxy."
 
 
-async def test_nobody_else_is_told_what_was_asked(kind: kinds.Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_reaches_no_other_server(kind: kinds.Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     async with model.serve(lambda _: model.Answer(text="Yes.")) as server, model.serve() as tracer:
         for variable in ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING_V2"):
             monkeypatch.setenv(variable, "true")
         for variable in ("LANGSMITH_ENDPOINT", "LANGCHAIN_ENDPOINT", "LANGSMITH_GATEWAY", "OPENAI_BASE_URL"):
             monkeypatch.setenv(variable, tracer.url)
         monkeypatch.setenv("LANGSMITH_API_KEY", "k")
-        async with kinds.asked(kind, server.url) as source:
+        async with kinds.opened(kind, server.url) as source:
             assert kinds.text_of(await kinds.events(source)) == "Yes."
         langchain.wait_for_all_tracers()
         assert len(server.requests) == 1

@@ -69,16 +69,18 @@ async def test_calls_go_through_side_by_side_and_one_that_is_ended_leaves_the_ot
 
 
 @KINDS
-async def test_who_we_are_is_said_with_each_request(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_credentials_are_sent_with_each_request(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     heads = Heads(wants=f"Bearer {TOKEN}")
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n", encoding="utf-8")
     monkeypatch.setenv("MCP_TOKEN", TOKEN)
     monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.0)
     async with served(kind, around=heads) as there:
-        for given in ({"bearer_token_env": "MCP_TOKEN"}, {"bearer_token_file": str(file), "bearer_token_env": "NONE"}):
+        for auth in ({"bearer_token_env": "MCP_TOKEN"}, {"bearer_token_file": str(file), "bearer_token_env": "NONE"}):
             heads.seen.clear()
-            async with owned(transport(kind, there.url, headers={"X-Scope": "shop"}, **given)) as (server, box):
+            async with owned(transport(kind, there.url, headers={"X-Scope": "shop"}, **auth)) as (server, box):
                 assert (await call(box, "lookup")).text == "web-0 exists"
                 assert server.problem == ""
                 await waiting.until(lambda: any(method == "OPTIONS" for method, _ in heads.seen))
@@ -97,7 +99,7 @@ async def test_a_user_in_the_address_is_said_as_well(kind: str) -> None:
 
 
 @KINDS
-async def test_what_a_server_repeats_of_its_token_is_masked(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_token_that_a_server_repeats_is_masked(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_TOKEN", TOKEN)
     async with served(kind) as there:
         settings = transport(kind, there.url, bearer_token_env="MCP_TOKEN", headers={"X-Api-Key": f"{TOKEN}-2"})
@@ -122,8 +124,8 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
             secrets=NO_SECRETS,
         )
 
-        async def prepare(found: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
-            tools = servers.prepare(found.model_copy(update={"mcp_servers": {"tools": found.mcp_servers["tools"]}}))
+        async def prepare(loaded: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:
+            tools = servers.prepare(loaded.model_copy(update={"mcp_servers": {"tools": loaded.mcp_servers["tools"]}}))
             await asyncio.wait_for(tools.wait_tried(), 60)
             return platform_file.Prepared(exchange=lambda: servers.exchange(tools))
 
@@ -144,7 +146,7 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
 
 
 @KINDS
-async def test_without_what_it_wants_a_server_cannot_be_reached(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_cannot_be_reached_without_what_it_wants(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with served(kind, around=Heads(wants=f"Bearer {TOKEN}")) as there:
         async with owned(transport(kind, there.url)) as (server, box):
             assert server.problem.startswith("cannot be reached: ")
@@ -167,7 +169,7 @@ async def test_without_what_it_wants_a_server_cannot_be_reached(kind: str, monke
 
 @KINDS
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 500, 503])
-async def test_with_which_status_a_server_refuses_is_told(kind: str, status: int) -> None:
+async def test_status_with_which_a_server_refuses_is_reported(kind: str, status: int) -> None:
     refusing = Heads(redirect="/", status=status)
     async with served(kind, around=refusing) as there, owned(transport(kind, there.url)) as (server, _):
         assert server.problem == f"cannot be reached: it answered with status {status}"
@@ -252,12 +254,12 @@ async def test_a_certificate_is_believed_if_its_authority_is_known_and_ours_is_s
             assert server.problem.startswith("cannot be reached: ")
 
 
-async def test_what_is_wrong_with_a_file_of_tls_is_told_by_its_key(tmp_path: Path) -> None:
+async def test_problem_of_a_tls_file_is_reported_by_its_key(tmp_path: Path) -> None:
     authority = certificates.Authority(tmp_path)
-    one, other = authority.signed("one"), authority.signed("other", passphrase=b"s3cret")
+    first, other = authority.signed("one"), authority.signed("other", passphrase=b"s3cret")
     empty = tmp_path / "empty"
     empty.write_text("", encoding="utf-8")
-    certificate, key = str(one.certificate), str(one.key)
+    certificate, key = str(first.certificate), str(first.key)
     for keys, problem in (
         ({"ca_file": "/nowhere/ca"}, "ca_file: No such file or directory"),
         ({"ca_file": str(empty)}, "ca_file: it cannot be used: NO_CERTIFICATE_OR_CRL_FOUND"),

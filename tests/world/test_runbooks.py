@@ -1,4 +1,6 @@
-"""Runbooks over real sockets: what is asked of whom, with what, for how long, and what is taken for text."""
+"""Runbooks over real sockets: which server is asked what, with what, for how long, and which answers are taken for
+text.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,10 @@ Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 def answer(body: bytes | str = TEXT, *headers: str, status: str = "200 OK", length: int | None = None) -> bytes:
     """An answer in HTTP."""
-    data = body.encode() if isinstance(body, str) else body
-    told = headers or ("Content-Type: text/plain; charset=utf-8",)
-    lines = [f"HTTP/1.1 {status}", *told, f"Content-Length: {len(data) if length is None else length}", "", ""]
-    return "\r\n".join(lines).encode() + data
+    content = body.encode() if isinstance(body, str) else body
+    head = headers or ("Content-Type: text/plain; charset=utf-8",)
+    lines = [f"HTTP/1.1 {status}", *head, f"Content-Length: {len(content) if length is None else length}", "", ""]
+    return "\r\n".join(lines).encode() + content
 
 
 def redirection(location: str, status: str = "302 Found") -> bytes:
@@ -57,7 +59,7 @@ class Asked:
     line: str
     headers: dict[str, str]
     name: str | None
-    """What TLS was asked for."""
+    """Name that TLS was asked for."""
 
 
 @dataclass(kw_only=True)
@@ -66,7 +68,7 @@ class Site:
 
     port: int
     trusts: ssl.SSLContext
-    """Whoever connects by it takes its certificates."""
+    """Context with which a client takes its certificates."""
     answers: dict[str, Answer] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
     connections: int = 0
@@ -80,11 +82,11 @@ class Site:
             headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:-2])}
             secured = writer.get_extra_info("ssl_object")
             self.asked.append(Asked(line=head[0], headers=headers, name=getattr(secured, "server_name_told", None)))
-            found = self.answers.get(head[0].split()[1], answer(b"", status="404 Not Found"))
-            if isinstance(found, bytes):
-                writer.write(found)
+            reply = self.answers.get(head[0].split()[1], answer(b"", status="404 Not Found"))
+            if isinstance(reply, bytes):
+                writer.write(reply)
             else:
-                await found(writer)
+                await reply(writer)
             await writer.drain()
             await reader.read()
         self.closed.release()
@@ -92,14 +94,14 @@ class Site:
 
     @property
     def lines(self) -> list[str]:
-        return [f"{one.headers['host']} {one.line.split()[1]}" for one in self.asked]
+        return [f"{request.headers['host']} {request.line.split()[1]}" for request in self.asked]
 
 
 class Names(abc.AbstractResolver):
-    """What names stand for, in the order in which it is asked; the last one stays."""
+    """Addresses that names stand for, in the order in which it is asked; the last one stays."""
 
-    def __init__(self, *found: Sequence[tuple[str, int]]) -> None:
-        self._found = [*found]
+    def __init__(self, *addresses: Sequence[tuple[str, int]]) -> None:
+        self._found = [*addresses]
         self.asked: list[str] = []
 
     async def resolve(
@@ -109,10 +111,10 @@ class Names(abc.AbstractResolver):
         family: socket.AddressFamily = socket.AF_INET,  # noqa: ARG002
     ) -> list[abc.ResolveResult]:
         self.asked.append(host)
-        known = self._found.pop(0) if len(self._found) > 1 else self._found[0]
+        addresses = self._found.pop(0) if len(self._found) > 1 else self._found[0]
         return [
             abc.ResolveResult(hostname=host, host=address, port=port, family=_family(address), proto=0, flags=0)
-            for address, port in known
+            for address, port in addresses
         ]
 
     async def close(self) -> None:
@@ -133,13 +135,13 @@ def certificate(names: Sequence[str], folder: Path) -> Path:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(one) for one in names]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host) for host in names]), critical=False)
         .sign(key, hashes.SHA256())
     )
     encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
     file = folder / f"{names[0]}.pem"
-    told = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
-    file.write_bytes(told + made.public_bytes(encoding))
+    private_key = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
+    file.write_bytes(private_key + made.public_bytes(encoding))
     return file
 
 
@@ -153,10 +155,10 @@ async def serving(file: Path | None) -> AsyncIterator[Site]:
         secured = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         secured.load_cert_chain(file)
 
-        def told(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+        def note_name(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
             connection.server_name_told = name  # type: ignore[attr-defined]
 
-        secured.sni_callback = told
+        secured.sni_callback = note_name
     server = await asyncio.start_server(site.serve, sock=listening, ssl=secured)
     try:
         yield site
@@ -166,8 +168,8 @@ async def serving(file: Path | None) -> AsyncIterator[Site]:
 
 @pytest.fixture
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    async with serving(certificate(HOSTS, tmp_path)) as found:
-        yield found
+    async with serving(certificate(HOSTS, tmp_path)) as served:
+        yield served
 
 
 @dataclass(kw_only=True)
@@ -206,18 +208,18 @@ async def reading(
         )
 
 
-async def problem(found: client.Runbooks, url: str = PAGE) -> str:
+async def problem(runbooks: client.Runbooks, url: str = PAGE) -> str:
     """Why there is no runbook."""
     async with patience.limit():
         with pytest.raises(ports.RunbookError) as caught:
-            await found.read(url)
+            await runbooks.read(url)
     return str(caught.value)
 
 
 async def test_a_file_is_fetched_from_the_address_that_was_looked_at_under_its_own_name(site: Site) -> None:
     site.answers[FILE] = answer()
-    async with reading(site) as found:
-        assert await found.read(PAGE) == TEXT
+    async with reading(site) as runbooks:
+        assert await runbooks.read(PAGE) == TEXT
     (asked,) = site.asked
     assert asked.line == f"GET {FILE} HTTP/1.1"
     assert (asked.headers["host"], asked.name) == (RAW, RAW)
@@ -227,38 +229,38 @@ async def test_a_file_is_fetched_from_the_address_that_was_looked_at_under_its_o
 
 
 async def test_this_machine_is_read_in_development_on_any_port_without_tls() -> None:
-    async with serving(None) as site, reading(site, in_development=True) as found:
+    async with serving(None) as site, reading(site, in_development=True) as runbooks:
         site.answers["/a.md"] = answer()
-        assert await found.read(f"http://127.0.0.1:{site.port}/a.md") == TEXT
-        assert await found.read(f"http://localhost:{site.port}/a.md#part") == TEXT
+        assert await runbooks.read(f"http://127.0.0.1:{site.port}/a.md") == TEXT
+        assert await runbooks.read(f"http://localhost:{site.port}/a.md#part") == TEXT
     assert len(site.asked) == 2
 
 
-async def test_what_is_read_is_masked_and_can_be_stored(site: Site) -> None:
+async def test_runbook_is_masked_and_can_be_stored(site: Site) -> None:
     secret = "hunter2hunter2"
     site.answers[FILE] = answer(f"\ufeffLog in first:\npassword: {secret}\nthen look\x1b\n")
-    async with reading(site, mask=masker.Masker(groups=["security"]).text) as found:
-        text = await found.read(PAGE)
+    async with reading(site, mask=masker.Masker(groups=["security"]).text) as runbooks:
+        text = await runbooks.read(PAGE)
     assert text == "Log in first:\npassword: [MASKED:password]\nthen look\x1b\n"
 
 
-async def test_what_cannot_be_masked_is_not_read(site: Site) -> None:
+async def test_text_that_cannot_be_masked_is_not_read(site: Site) -> None:
     def fails(_: str) -> str:
         raise RuntimeError("with the text in it")
 
     site.answers[FILE] = answer("x" * client.MASKED_ON_LOOP * 2)
-    async with reading(site, mask=lambda text: fails(text) if len(text) > client.MASKED_ON_LOOP else text) as found:
-        assert await problem(found) == "it could not be masked"
+    async with reading(site, mask=lambda text: fails(text) if len(text) > client.MASKED_ON_LOOP else text) as runbooks:
+        assert await problem(runbooks) == "it could not be masked"
 
 
 async def test_the_token_goes_to_its_own_host_only_whoever_redirects(site: Site) -> None:
     site.answers["/o/r/releases/a.md"] = redirection(f"https://{RAW}{FILE}?token=x")
     site.answers[f"{FILE}?token=x"] = redirection(f"https://{OTHER}/a.md")
     site.answers["/a.md"] = answer()
-    async with reading(site, token=client.Token(value=TOKEN)) as found:
-        assert await found.read("https://github.com/o/r/releases/a.md") == TEXT
+    async with reading(site, token=client.Token(value=TOKEN)) as runbooks:
+        assert await runbooks.read("https://github.com/o/r/releases/a.md") == TEXT
     assert site.lines == ["github.com /o/r/releases/a.md", f"{RAW} {FILE}?token=x", f"{OTHER} /a.md"]
-    assert [one.headers.get("authorization") for one in site.asked] == [None, f"Bearer {TOKEN}", None]
+    assert [request.headers.get("authorization") for request in site.asked] == [None, f"Bearer {TOKEN}", None]
 
 
 LENT = {
@@ -290,46 +292,46 @@ LENT = {
 
 @pytest.mark.parametrize(("listed", "url", "is_lent"), LENT.values(), ids=LENT)
 async def test_token_goes_to_listed_repositories_alone(site: Site, listed: str, url: str, is_lent: bool) -> None:
-    async with reading(site, token=client.Token(value=TOKEN), repositories=[listed]) as found:
-        told = await problem(found, url)
+    async with reading(site, token=client.Token(value=TOKEN), repositories=[listed]) as runbooks:
+        reason = await problem(runbooks, url)
     (asked,) = site.asked
     assert asked.headers.get("authorization") == (f"Bearer {TOKEN}" if is_lent else None)
-    assert ("no token was sent" in told) == (not is_lent and asked.headers["host"] == RAW)
-    assert TOKEN not in told
+    assert ("no token was sent" in reason) == (not is_lent and asked.headers["host"] == RAW)
+    assert TOKEN not in reason
 
 
 async def test_redirection_out_of_a_listed_repository_carries_no_token(site: Site) -> None:
     there = "/x/private/main/a.md"
     site.answers[FILE] = redirection(f"https://{RAW}{there}")
-    async with reading(site, token=client.Token(value=TOKEN)) as found:
-        told = await problem(found)
-    assert told == (
+    async with reading(site, token=client.Token(value=TOKEN)) as runbooks:
+        reason = await problem(runbooks)
+    assert reason == (
         f"{RAW} answers 404: no token was sent, because runbooks.token_repositories does not list x/private"
     )
-    assert [one.headers.get("authorization") for one in site.asked] == [f"Bearer {TOKEN}", None]
+    assert [request.headers.get("authorization") for request in site.asked] == [f"Bearer {TOKEN}", None]
 
 
 async def test_token_without_repositories_is_sent_nowhere_and_warned_of(site: Site) -> None:
-    given = settings.Runbooks(token_env="T_KEN")
-    (warning,) = given.warnings
+    runbook_settings = settings.Runbooks(token_env="T_KEN")
+    (warning,) = runbook_settings.warnings
     assert warning.startswith("runbooks.token_repositories is empty: the token is sent nowhere")
-    async with reading(site, token=client.Token(value=TOKEN), repositories=[]) as found:
-        assert "no token was sent" in await problem(found)
+    async with reading(site, token=client.Token(value=TOKEN), repositories=[]) as runbooks:
+        assert "no token was sent" in await problem(runbooks)
     assert "authorization" not in site.asked[0].headers
-    listed = given.model_copy(update={"token_repositories": ["o/*"]})
+    listed = runbook_settings.model_copy(update={"token_repositories": ["o/*"]})
     assert listed.warnings == []
     assert settings.Runbooks().warnings == []
     assert "has no effect" in settings.Runbooks(token_repositories=["o/r"]).warnings[0]
 
 
 async def test_a_token_that_is_missing_is_told_where_it_could_have_helped(site: Site) -> None:
-    async with reading(site, token=client.Token(problem="runbooks.token_env: there is no token")) as found:
-        assert await problem(found) == f"{RAW} answers 404: runbooks.token_env: there is no token"
-        assert await problem(found, f"https://{OTHER}/a.md") == f"{OTHER} answers 404"
+    async with reading(site, token=client.Token(problem="runbooks.token_env: there is no token")) as runbooks:
+        assert await problem(runbooks) == f"{RAW} answers 404: runbooks.token_env: there is no token"
+        assert await problem(runbooks, f"https://{OTHER}/a.md") == f"{OTHER} answers 404"
 
 
 @pytest.mark.parametrize(
-    ("file", "environment", "value", "told"),
+    ("file", "environment", "value", "reason"),
     [
         (None, {"T_KEN": f" {TOKEN}\n"}, TOKEN, ""),
         (f"{TOKEN}\n".encode(), {"T_KEN": "other"}, TOKEN, ""),
@@ -340,13 +342,13 @@ async def test_a_token_that_is_missing_is_told_where_it_could_have_helped(site: 
     ],
 )
 def test_a_token_is_read_from_its_file_or_its_variable_and_never_shown(
-    tmp_path: Path, file: bytes | None, environment: dict[str, str], value: str, told: str
+    tmp_path: Path, file: bytes | None, environment: dict[str, str], value: str, reason: str
 ) -> None:
-    given = settings.Runbooks(token_env="T_KEN")
+    runbook_settings = settings.Runbooks(token_env="T_KEN")
     if file is not None:
         (tmp_path / "token").write_bytes(file)
-        given = settings.Runbooks(token_env="T_KEN", token_file=tmp_path / "token")
-    assert client.token(given, environment) == client.Token(value=value, problem=told)
+        runbook_settings = settings.Runbooks(token_env="T_KEN", token_file=tmp_path / "token")
+    assert client.token(runbook_settings, environment) == client.Token(value=value, problem=reason)
     missing = settings.Runbooks(token_file=tmp_path / "missing")
     assert client.token(missing, {}).problem == "runbooks.token_file: No such file or directory"
     assert client.token(settings.Runbooks(), {"T_KEN": TOKEN}) == client.Token()
@@ -367,9 +369,9 @@ ELSEWHERE = [
 async def test_a_redirection_out_of_the_list_is_not_followed(site: Site, location: str, status: str) -> None:
     site.answers[FILE] = redirection(location, status)
     names = Names([(loopback.HOST, site.port)])
-    async with reading(site, names, token=client.Token(value=TOKEN)) as found:
-        told = await problem(found)
-    assert told.startswith("it redirects to an address that is not allowed: ")
+    async with reading(site, names, token=client.Token(value=TOKEN)) as runbooks:
+        reason = await problem(runbooks)
+    assert reason.startswith("it redirects to an address that is not allowed: ")
     assert (names.asked, site.connections) == ([RAW], 1)
 
 
@@ -377,10 +379,10 @@ async def test_few_redirections_are_followed_and_no_more(site: Site) -> None:
     for number in range(10):
         site.answers[f"/{number}"] = redirection(f"/{number + 1}", "308 Permanent Redirect")
     site.answers["/10"] = answer()
-    async with reading(site) as found:
-        assert await problem(found, f"https://{OTHER}/1") == "it redirects more than 5 times"
+    async with reading(site) as runbooks:
+        assert await problem(runbooks, f"https://{OTHER}/1") == "it redirects more than 5 times"
         assert len(site.asked) == client.REDIRECTS_MAX + 1
-        assert await found.read(f"https://{OTHER}/5") == TEXT
+        assert await runbooks.read(f"https://{OTHER}/5") == TEXT
 
 
 PRIVATE = [
@@ -395,9 +397,9 @@ async def test_a_name_that_stands_for_an_address_of_ours_is_not_connected_to_be_
 ) -> None:
     site.answers[FILE] = answer()
     good = (loopback.HOST, site.port)
-    for known in ([(address, site.port)], [good, (address, site.port)], [(address, site.port), good]):
-        async with reading(site, Names(known)) as found:
-            assert await problem(found) == f"{RAW} is at {address}, an address that is not public"
+    for addresses in ([(address, site.port)], [good, (address, site.port)], [(address, site.port), good]):
+        async with reading(site, Names(addresses)) as runbooks:
+            assert await problem(runbooks) == f"{RAW} is at {address}, an address that is not public"
     assert site.connections == 0
 
 
@@ -409,24 +411,24 @@ async def test_this_machine_has_no_name_but_in_development(site: Site) -> None:
 
 
 async def test_a_name_is_looked_at_anew_for_each_connection_and_by_nobody_else(site: Site) -> None:
-    """What it stood for a moment before says nothing."""
+    """An address that the name stood for a moment before does not count."""
     site.answers[FILE] = redirection(f"https://{RAW}/second")
     site.answers["/second"] = answer()
     names = Names([(loopback.HOST, site.port)], [("169.254.169.254", 80)])
-    async with reading(site, names) as found:
-        assert await problem(found) == f"{RAW} is at 169.254.169.254, an address that is not public"
+    async with reading(site, names) as runbooks:
+        assert await problem(runbooks) == f"{RAW} is at 169.254.169.254, an address that is not public"
     assert site.connections == 1
     assert names.asked == [RAW, RAW]
 
 
 async def test_a_certificate_of_somebody_else_is_none(tmp_path: Path) -> None:
-    async with serving(certificate(["evil.example"], tmp_path)) as site, reading(site) as found:
-        assert "certificate" in (await problem(found)).lower()
+    async with serving(certificate(["evil.example"], tmp_path)) as site, reading(site) as runbooks:
+        assert "certificate" in (await problem(runbooks)).lower()
         assert site.asked == []
 
 
 @pytest.mark.parametrize(
-    ("headers", "body", "told"),
+    ("headers", "body", "reason"),
     [
         (("Content-Type: text/html; charset=utf-8",), b"<p>", "it is 'text/html', not plain text"),
         (("Content-Type: image/png",), b"\x89PNG", "it is 'image/png', not plain text"),
@@ -442,20 +444,20 @@ async def test_a_certificate_of_somebody_else_is_none(tmp_path: Path) -> None:
         (("Content-Type: text/plain",), b"a" * (client.SIZE_MAX + 1), "it has more than 1024 KiB"),
     ],
 )
-async def test_what_is_no_plain_text_is_no_runbook(
-    site: Site, headers: tuple[str, ...], body: bytes, told: str
+async def test_answer_that_is_no_plain_text_is_no_runbook(
+    site: Site, headers: tuple[str, ...], body: bytes, reason: str
 ) -> None:
     site.answers[FILE] = answer(body, *headers)
-    async with reading(site) as found:
-        assert (await problem(found)).startswith(told)
+    async with reading(site) as runbooks:
+        assert (await problem(runbooks)).startswith(reason)
 
 
 @pytest.mark.parametrize("kind", ["text/markdown; charset=UTF-8", "text/x-rst", "application/json", "application/yaml"])
 async def test_text_of_any_kind_is_one_up_to_its_last_byte(site: Site, kind: str) -> None:
     text = "é" * (client.SIZE_MAX // 2)
     site.answers[FILE] = answer(text, f"Content-Type: {kind}")
-    async with reading(site) as found:
-        assert await found.read(PAGE) == text
+    async with reading(site) as runbooks:
+        assert await runbooks.read(PAGE) == text
 
 
 @pytest.mark.parametrize(
@@ -480,9 +482,9 @@ async def test_whatever_is_answered_is_told_and_not_raised(site: Site, raw: byte
         writer.close()
 
     site.answers[FILE] = broken
-    async with reading(site) as found:
-        assert (told := await problem(found))
-        assert "y" * 100 not in told
+    async with reading(site) as runbooks:
+        assert (reason := await problem(runbooks))
+        assert "y" * 100 not in reason
 
 
 async def test_a_body_without_end_ends_at_the_limit(site: Site) -> None:
@@ -493,8 +495,8 @@ async def test_a_body_without_end_ends_at_the_limit(site: Site) -> None:
             await writer.drain()
 
     site.answers[FILE] = endless
-    async with reading(site) as found:
-        assert await problem(found) == "it has more than 1024 KiB"
+    async with reading(site) as runbooks:
+        assert await problem(runbooks) == "it has more than 1024 KiB"
 
 
 @pytest.fixture
@@ -503,7 +505,9 @@ def limits(monkeypatch: pytest.MonkeyPatch) -> time_limits.TimeLimits:
 
 
 @pytest.mark.parametrize("pieces", [0, 5], ids=["silent", "dripping"])
-async def test_what_takes_too_long_is_not_waited_for(site: Site, limits: time_limits.TimeLimits, pieces: int) -> None:
+async def test_answer_that_takes_too_long_is_not_waited_for(
+    site: Site, limits: time_limits.TimeLimits, pieces: int
+) -> None:
     async def slow(writer: asyncio.StreamWriter) -> None:
         if pieces:
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -514,8 +518,8 @@ async def test_what_takes_too_long_is_not_waited_for(site: Site, limits: time_li
         await asyncio.Event().wait()
 
     site.answers[FILE] = slow
-    async with reading(site) as found:
-        assert await problem(found) == "it was not received within 30 s"
+    async with reading(site) as runbooks:
+        assert await problem(runbooks) == "it was not received within 30 s"
 
 
 async def test_time_is_for_all_redirections_together(site: Site, limits: time_limits.TimeLimits) -> None:
@@ -529,34 +533,34 @@ async def test_time_is_for_all_redirections_together(site: Site, limits: time_li
         writer.write(redirection(FILE))
 
     site.answers[FILE] = later
-    async with reading(site) as found:
-        assert await problem(found) == "it was not received within 30 s"
+    async with reading(site) as runbooks:
+        assert await problem(runbooks) == "it was not received within 30 s"
     assert begun == [1, 1, 1]
 
 
-async def test_what_came_of_an_address_is_remembered_for_a_minute(site: Site) -> None:
+async def test_answer_of_an_address_is_remembered_for_a_minute(site: Site) -> None:
     site.answers[FILE] = answer("first")
     clock = Clock()
-    async with reading(site, clock=clock) as found:
-        assert await found.read(PAGE) == "first"
+    async with reading(site, clock=clock) as runbooks:
+        assert await runbooks.read(PAGE) == "first"
         site.answers[FILE] = answer("second")
         clock.now = 59.0
-        assert await found.read(f"{PAGE}#part") == "first"
-        assert (await problem(found, f"https://{OTHER}/a")) == (await problem(found, f"https://{OTHER}/a"))
+        assert await runbooks.read(f"{PAGE}#part") == "first"
+        assert (await problem(runbooks, f"https://{OTHER}/a")) == (await problem(runbooks, f"https://{OTHER}/a"))
         assert len(site.asked) == 2
         clock.now = 61.0
-        assert await found.read(PAGE) == "second"
+        assert await runbooks.read(PAGE) == "second"
 
 
-async def test_no_more_is_remembered_than_there_is_room_for(site: Site) -> None:
-    async with reading(site) as found:
+async def test_cache_keeps_no_more_than_there_is_room_for(site: Site) -> None:
+    async with reading(site) as runbooks:
         for number in range(20):
             site.answers[f"/{number}"] = answer("a" * client.SIZE_MAX)
-            await found.read(f"https://{OTHER}/{number}")
+            await runbooks.read(f"https://{OTHER}/{number}")
         assert len(site.asked) == 20
-        await found.read(f"https://{OTHER}/19")
+        await runbooks.read(f"https://{OTHER}/19")
         assert len(site.asked) == 20
-        await found.read(f"https://{OTHER}/0")
+        await runbooks.read(f"https://{OTHER}/0")
         assert len(site.asked) == 21
 
 
@@ -581,31 +585,29 @@ async def asked_of(site: Site) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_who_asks_for_the_same_shares_one_request(site: Site, held: asyncio.Event) -> None:
-    async with reading(site) as found, patience.limit():
-        readers = [asyncio.create_task(found.read(PAGE)) for _ in range(20)]
+async def test_readers_of_the_same_page_share_one_request(site: Site, held: asyncio.Event) -> None:
+    async with reading(site) as runbooks, patience.limit():
+        readers = [asyncio.create_task(runbooks.read(PAGE)) for _ in range(20)]
         await asked_of(site)
         for reader in readers[:10]:
             reader.cancel()
         ended = await asyncio.gather(*readers[:10], return_exceptions=True)
-        assert all(isinstance(one, asyncio.CancelledError) for one in ended)
+        assert all(isinstance(outcome, asyncio.CancelledError) for outcome in ended)
         held.set()
         assert await asyncio.gather(*readers[10:]) == [TEXT] * 10
     assert site.connections == 1
 
 
-async def test_when_nobody_waits_any_more_the_request_ends_and_the_next_one_begins_anew(
-    site: Site, held: asyncio.Event
-) -> None:
-    async with reading(site) as found, patience.limit():
-        readers = [asyncio.create_task(found.read(PAGE)) for _ in range(3)]
+async def test_request_ends_once_no_reader_waits_and_the_next_one_begins_anew(site: Site, held: asyncio.Event) -> None:
+    async with reading(site) as runbooks, patience.limit():
+        readers = [asyncio.create_task(runbooks.read(PAGE)) for _ in range(3)]
         await asked_of(site)
         for reader in readers:
             reader.cancel()
         await asyncio.gather(*readers, return_exceptions=True)
         held.set()
         await site.closed.acquire()
-        assert await found.read(PAGE) == TEXT
+        assert await runbooks.read(PAGE) == TEXT
     assert site.connections == 2
 
 
@@ -613,10 +615,10 @@ async def test_a_proxy_of_the_environment_is_asked_for_the_host_and_is_told_no_t
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may stand at a private address; which addresses it reaches is its word."""
-    async with serving(None) as proxy, reading(site, token=client.Token(value=TOKEN)) as found:
+    async with serving(None) as proxy, reading(site, token=client.Token(value=TOKEN)) as runbooks:
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
         proxy.answers[f"{RAW}:443"] = answer(b"", status="403 Forbidden")
-        assert await problem(found)
+        assert await problem(runbooks)
     (asked,) = proxy.asked
     assert asked.line == f"CONNECT {RAW}:443 HTTP/1.1"
     assert TOKEN not in str(asked.headers)

@@ -74,7 +74,7 @@ def user(content: str | list[JSON] = ALERT) -> JSON:
     return {"role": "user", "content": content}
 
 
-def said(answer: JSON) -> JSON:
+def to_message(answer: JSON) -> JSON:
     """The model's turn, as it has to be sent back."""
     return {"role": "assistant", "content": [without(block, "parsed_output") for block in answer["content"]]}
 
@@ -83,20 +83,20 @@ def without(block: JSON, *names: str) -> JSON:
     return {name: value for name, value in block.items() if name not in names}
 
 
-def results(turn: JSON, *, failed: bool = False, text: str = "ok") -> JSON:
+def results(reply: JSON, *, failed: bool = False, text: str = "ok") -> JSON:
     return user(
         [
             {"type": "tool_result", "tool_use_id": block["id"], "content": text, "is_error": failed}
-            for block in turn["content"]
+            for block in reply["content"]
             if block["type"] == "tool_use"
         ]
     )
 
 
-def changed(turn: JSON, place: int, **fields: Any) -> JSON:
+def changed(reply: JSON, position: int, **fields: Any) -> JSON:
     """The turn with other fields in one of its blocks."""
-    blocks = [block | fields if index == place else block for index, block in enumerate(turn["content"])]
-    return turn | {"content": blocks}
+    blocks = [block | fields if index == position else block for index, block in enumerate(reply["content"])]
+    return reply | {"content": blocks}
 
 
 async def test_an_answer_arrives_in_order_as_thoughts_text_and_parallel_calls() -> None:
@@ -127,10 +127,10 @@ async def test_the_events_are_those_of_the_real_server() -> None:
         *("content_block_start", "content_block_delta", "content_block_stop"),
         *("message_delta", "message_stop"),
     ]
-    data = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
-    assert data[0]["message"]["usage"]["output_tokens"] == 1
-    assert data[-2]["usage"] == {
-        "input_tokens": data[0]["message"]["usage"]["input_tokens"],
+    events = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: ")]
+    assert events[0]["message"]["usage"]["output_tokens"] == 1
+    assert events[-2]["usage"] == {
+        "input_tokens": events[0]["message"]["usage"]["input_tokens"],
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": 0,
         "output_tokens": 2,
@@ -142,8 +142,8 @@ async def test_the_events_are_those_of_the_real_server() -> None:
 async def test_thoughts_make_the_round_trip_over_two_turns() -> None:
     hidden = model.Answer(redacted=True, calls=CALLS)
     async with talking(model.answers(LOOKS, hidden, "the end")) as (server, sdk):
-        first = said(await sdk.stream(user()))
-        second = said(await sdk.stream(user(), first, results(first)))
+        first = to_message(await sdk.stream(user()))
+        second = to_message(await sdk.stream(user(), first, results(first)))
         last = await sdk.ask(user(), first, results(first), second, results(second))
     assert [block["type"] for block in second["content"]] == ["redacted_thinking", "tool_use", "tool_use"]
     assert last["content"][0]["text"] == "the end"
@@ -152,11 +152,11 @@ async def test_thoughts_make_the_round_trip_over_two_turns() -> None:
 
 async def test_a_turn_that_began_with_thoughts_may_go_on_without_and_a_new_one_may_not() -> None:
     async with talking(model.answers(LOOKS, model.Answer(calls=CALLS), "the end", "more")) as (_, sdk):
-        first = said(await sdk.stream(user()))
-        second = said(await sdk.stream(user(), first, results(first)))
-        turn = [user(), first, results(first), second, results(second)]
-        end = said(await sdk.stream(*turn))
-        assert await sdk.stream(*turn, end, user("and?"))
+        first = to_message(await sdk.stream(user()))
+        second = to_message(await sdk.stream(user(), first, results(first)))
+        exchange = [user(), first, results(first), second, results(second)]
+        end = to_message(await sdk.stream(*exchange))
+        assert await sdk.stream(*exchange, end, user("and?"))
         with pytest.raises(anthropic.BadRequestError, match=r"messages\.1\.content\.0\.type: Expected `thinking`"):
             await sdk.stream(user(), second, results(second))
 
@@ -165,17 +165,17 @@ async def test_an_answer_that_is_not_streamed_has_the_same_blocks() -> None:
     async with talking(model.answers(LOOKS)) as (_, sdk):
         answers = [await sdk.ask(user()), await sdk.stream(user())]
     sealed = ("id", "signature", "parsed_output")
-    whole, streamed = ([without(block, *sealed) for block in answer["content"]] for answer in answers)
-    assert whole == streamed
+    unstreamed, streamed = ([without(block, *sealed) for block in answer["content"]] for answer in answers)
+    assert unstreamed == streamed
     assert answers[0]["usage"]["output_tokens"] == answers[1]["usage"]["output_tokens"]
 
 
-async def test_what_is_marked_to_be_cached_is_counted_apart() -> None:
+async def test_content_marked_to_be_cached_is_counted_apart() -> None:
     text = {"type": "text", "text": ALERT, "cache_control": {"type": "ephemeral"}}
     async with talking(model.answers(LOOKS, "the end")) as (_, sdk):
         plain = (await sdk.stream(user()))["usage"]
-        turn = said(await sdk.stream(user([text])))
-        usage = (await sdk.stream(user([text]), turn, results(turn)))["usage"]
+        reply = to_message(await sdk.stream(user([text])))
+        usage = (await sdk.stream(user([text]), reply, results(reply)))["usage"]
     assert (plain["cache_creation_input_tokens"], plain["cache_read_input_tokens"]) == (0, 0)
     assert usage["cache_creation_input_tokens"] > 0
     assert usage["cache_read_input_tokens"] > usage["cache_creation_input_tokens"]
@@ -185,16 +185,16 @@ async def test_a_search_comes_with_its_pages_and_citations_and_goes_back() -> No
     searched = model.Answer(searches=(FOUND,), text="It was killed.", calls=CALLS)
     async with talking(model.answers(searched, "the end")) as (_, sdk):
         answer = await sdk.stream(user(), tools=[*TOOLS, SEARCH], thinking=None)
-        turn = said(answer)
-        call, found, text, *_ = turn["content"]
+        reply = to_message(answer)
+        call, hits, text, *_ = reply["content"]
         assert (call["type"], call["input"]) == ("server_tool_use", {"query": "exit code 137"})
-        assert [(page["title"], page["url"]) for page in found["content"]] == [("Exit codes", "https://pages.test/137")]
+        assert [(page["title"], page["url"]) for page in hits["content"]] == [("Exit codes", "https://pages.test/137")]
         assert text["citations"][0]["url"] == "https://pages.test/137"
         assert answer["usage"]["server_tool_use"]["web_search_requests"] == 1
-        assert await sdk.stream(user(), turn, results(turn), tools=[*TOOLS, SEARCH], thinking=None)
-        pages = [found["content"][0] | {"encrypted_content": EXPIRED}]
+        assert await sdk.stream(user(), reply, results(reply), tools=[*TOOLS, SEARCH], thinking=None)
+        pages = [hits["content"][0] | {"encrypted_content": EXPIRED}]
         with pytest.raises(anthropic.BadRequestError, match="Invalid `encrypted_content`"):
-            await sdk.stream(user(), changed(turn, 1, content=pages), results(turn), tools=[*TOOLS, SEARCH])
+            await sdk.stream(user(), changed(reply, 1, content=pages), results(reply), tools=[*TOOLS, SEARCH])
         without_tool = await sdk.stream(user("no search is allowed"))
     assert [block["type"] for block in without_tool["content"]] == ["text", "tool_use", "tool_use"]
 
@@ -204,12 +204,12 @@ async def test_a_paused_turn_goes_on_where_it_is_sent_back() -> None:
     async with talking(model.answers(paused, "the end")) as (_, sdk):
         answer = await sdk.stream(user(), tools=[SEARCH], thinking=None)
         assert answer["stop_reason"] == "pause_turn"
-        rest = await sdk.stream(user(), said(answer), tools=[SEARCH], thinking=None)
+        rest = await sdk.stream(user(), to_message(answer), tools=[SEARCH], thinking=None)
     assert rest["content"][0]["text"] == "the end"
 
 
 @pytest.mark.parametrize(
-    ("place", "fields", "message"),
+    ("index", "fields", "message"),
     [
         (0, {"signature": EXPIRED}, r"messages\.1\.content\.0: Invalid `signature` in `thinking` block"),
         (0, {"thinking": "**Other**"}, r"messages\.1\.content\.0: Invalid `signature` in `thinking` block"),
@@ -221,45 +221,45 @@ async def test_a_paused_turn_goes_on_where_it_is_sent_back() -> None:
         (1, {"index": 1}, r"content\.1\.text\.index: Extra inputs are not permitted"),
     ],
 )
-async def test_a_turn_that_does_not_come_back_as_it_was_is_refused(place: int, fields: JSON, message: str) -> None:
+async def test_a_turn_that_does_not_come_back_as_it_was_is_refused(index: int, fields: JSON, message: str) -> None:
     async with talking(model.answers(LOOKS, "the end")) as (server, sdk):
-        turn = said(await sdk.stream(user()))
+        reply = to_message(await sdk.stream(user()))
         with pytest.raises(anthropic.BadRequestError, match=message):
-            await sdk.stream(user(), changed(turn, place, **fields), results(turn))
+            await sdk.stream(user(), changed(reply, index, **fields), results(reply))
         assert server.requests[-1].answered.startswith("refused: ")
-        assert await sdk.stream(user(), turn, results(turn))
+        assert await sdk.stream(user(), reply, results(reply))
 
 
 @pytest.mark.parametrize(
     ("conversation", "message"),
     [
         (lambda _: [], "at least one message is required"),
-        (lambda turn: [turn, results(turn)], 'first message must use the "user" role'),
+        (lambda reply: [reply, results(reply)], 'first message must use the "user" role'),
         (lambda _: [user(), user()], "roles must alternate"),
         (lambda _: [user(), {"role": "assistant", "content": "and"}], "must end with a user message"),
         (lambda _: [user(" ")], "must contain non-whitespace text"),
         (lambda _: [user([])], "all messages must have non-empty content"),
         (lambda _: [{"role": "system", "content": "x"}], "Input should be 'user' or 'assistant'"),
-        (lambda turn: [user(), turn, user("go on")], "ids were found without `tool_result` blocks immediately after"),
-        (lambda turn: [user(), turn, user(results(turn)["content"][:1])], "were found without `tool_result` blocks"),
-        (lambda turn: [user(results(turn)["content"])], "unexpected `tool_use_id` found in `tool_result` blocks"),
-        (lambda turn: [user(), turn, user([*results(turn)["content"] * 2])], "must have a single result"),
-        (lambda turn: [user(), turn, results(turn, failed=True, text="")], "cannot be empty if `is_error` is true"),
+        (lambda reply: [user(), reply, user("go on")], "ids were found without `tool_result` blocks immediately after"),
+        (lambda reply: [user(), reply, user(results(reply)["content"][:1])], "were found without `tool_result` blocks"),
+        (lambda reply: [user(results(reply)["content"])], "unexpected `tool_use_id` found in `tool_result` blocks"),
+        (lambda reply: [user(), reply, user([*results(reply)["content"] * 2])], "must have a single result"),
+        (lambda reply: [user(), reply, results(reply, failed=True, text="")], "cannot be empty if `is_error` is true"),
         (
-            lambda turn: [user(), turn, user([{"type": "text", "text": "so"}, *results(turn)["content"]])],
+            lambda reply: [user(), reply, user([{"type": "text", "text": "so"}, *results(reply)["content"]])],
             "must come before any other content",
         ),
-        (lambda turn: [user(turn["content"])], "blocks can only be in `assistant` messages"),
+        (lambda reply: [user(reply["content"])], "blocks can only be in `assistant` messages"),
         (
-            lambda turn: [user(), turn | {"content": turn["content"][1:]}, results(turn)],
+            lambda reply: [user(), reply | {"content": reply["content"][1:]}, results(reply)],
             r"messages\.1\.content\.0\.type: Expected `thinking` or `redacted_thinking`, but found `text`",
         ),
         (
-            lambda turn: [user(), turn | {"content": turn["content"][1::-1]}, user("go on")],
+            lambda reply: [user(), reply | {"content": reply["content"][1::-1]}, user("go on")],
             "the first block must be `thinking` or `redacted_thinking`. Found `text`",
         ),
         (
-            lambda turn: [user(), turn, results(turn), turn, results(turn)],
+            lambda reply: [user(), reply, results(reply), reply, results(reply)],
             "`tool_use` ids must be unique",
         ),
     ],
@@ -268,9 +268,9 @@ async def test_a_conversation_that_anthropic_refuses_is_refused(
     conversation: Callable[[JSON], list[JSON]], message: str
 ) -> None:
     async with talking(model.answers(LOOKS, "the end")) as (_, sdk):
-        turn = said(await sdk.stream(user()))
+        reply = to_message(await sdk.stream(user()))
         with pytest.raises(anthropic.BadRequestError, match=message):
-            await sdk.stream(*conversation(turn))
+            await sdk.stream(*conversation(reply))
 
 
 MARKED = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}

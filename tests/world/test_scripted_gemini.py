@@ -1,4 +1,4 @@
-"""What the scripted model refuses as Gemini does: thoughts, native tools and credentials."""
+"""Refusals of the scripted model, which are Gemini's: of thoughts, native tools and credentials."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def test_each_model_refuses_thoughts_that_it_cannot_have(
     name: str, thinking: dict[str, Any], refused: str | None
 ) -> None:
     request = gemini_settings.Request.model_validate({"generationConfig": {"thinkingConfig": thinking}})
-    found = gemini_settings.refusal(name, request, is_vertex=False)
-    assert found is None if refused is None else refused in (found or "")
+    refusal = gemini_settings.refusal(name, request, is_vertex=False)
+    assert refusal is None if refused is None else refused in (refusal or "")
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_native_tools_beside_functions_are_for_gemini_3_which_may_show_its_calls
 ) -> None:
     config = {"includeServerSideToolInvocations": True} if shows else {}
     request = gemini_settings.Request.model_validate({"tools": [SEARCH, FUNCTION], "toolConfig": config})
-    found = gemini_settings.refusal(name, request, is_vertex=is_vertex)
-    assert found is None if refused is None else refused in (found or "")
+    refusal = gemini_settings.refusal(name, request, is_vertex=is_vertex)
+    assert refusal is None if refused is None else refused in (refusal or "")
     for alone in ([SEARCH, {"codeExecution": {}}], [FUNCTION]):
         assert gemini_settings.refusal(name, gemini_settings.Request(tools=alone), is_vertex=is_vertex) is None
 
@@ -77,7 +77,9 @@ CODE = {"executableCode": {"language": "PYTHON", "code": "1"}}
         ([CODE, {"codeExecutionResult": {"outcome": "OUTCOME_OK"}}], None),
     ],
 )
-async def test_what_the_server_ran_itself_comes_back_whole(parts: list[dict[str, Any]], refused: str | None) -> None:
+async def test_content_that_the_server_ran_itself_comes_back_whole(
+    parts: list[dict[str, Any]], refused: str | None
+) -> None:
     body = {"contents": [QUESTION, {"role": "model", "parts": parts}, QUESTION]}
     async with (
         model.serve(model.answers("never", "a")) as server,
@@ -102,12 +104,12 @@ async def test_what_the_server_ran_itself_comes_back_whole(parts: list[dict[str,
     ids=["nothing", "no token of ours", "a key beside it", "a token"],
 )
 async def test_vertex_ai_is_asked_by_a_token_alone(headers: dict[str, str], message: str) -> None:
-    place = "v1beta1/projects/p/locations/global/publishers/google/models/gemini-3-pro:generateContent"
+    path = "v1beta1/projects/p/locations/global/publishers/google/models/gemini-3-pro:generateContent"
     body = {"contents": [QUESTION]}
     async with (
         model.serve(model.answers("a")) as server,
         aiohttp.ClientSession(headers=headers) as session,
-        session.post(f"{server.url}/{place}", json=body) as response,
+        session.post(f"{server.url}/{path}", json=body) as response,
     ):
         answer = await response.json()
     assert (response.status, message in str(answer.get("error", ""))) == (401 if message else 200, True)

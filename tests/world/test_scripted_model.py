@@ -82,22 +82,22 @@ def user(text: str = ALERT) -> types.Content:
 
 
 def parts(chunks: list[types.GenerateContentResponse]) -> list[types.Part]:
-    found: list[types.Part] = []
+    all_parts: list[types.Part] = []
     for chunk in chunks:
         assert chunk.candidates
         content = chunk.candidates[0].content
-        found += (content.parts or []) if content else []
-    return found
+        all_parts += (content.parts or []) if content else []
+    return all_parts
 
 
-def said(chunks: list[types.GenerateContentResponse]) -> types.Content:
+def to_content(chunks: list[types.GenerateContentResponse]) -> types.Content:
     """The model's turn as it has to be sent back: in order, without the empty parts that carry nothing."""
-    kept = [part for part in parts(chunks) if part.text != "" or part.thought_signature]
-    return types.Content(role="model", parts=kept)
+    filled = [part for part in parts(chunks) if part.text != "" or part.thought_signature]
+    return types.Content(role="model", parts=filled)
 
 
-def results(turn: types.Content, *, names: list[str] | None = None) -> types.Content:
-    calls = [part.function_call for part in turn.parts or [] if part.function_call]
+def results(content: types.Content, *, names: list[str] | None = None) -> types.Content:
+    calls = [part.function_call for part in content.parts or [] if part.function_call]
     return types.Content(
         role="user",
         parts=[
@@ -128,11 +128,11 @@ async def test_an_answer_arrives_in_order_as_thoughts_text_and_parallel_calls() 
 async def test_signatures_make_the_round_trip_over_two_turns_and_through_json() -> None:
     looks = model.Answer(calls=CALLS)
     async with talking(model.answers(looks, looks, "the end")) as (server, sdk):
-        first = said(await sdk.stream(user()))
+        first = to_content(await sdk.stream(user()))
         stored = types.Content.model_validate(json.loads(json.dumps(first.model_dump(mode="json", exclude_none=True))))
-        second = said(await sdk.stream(user(), stored, results(stored)))
+        second = to_content(await sdk.stream(user(), stored, results(stored)))
         last = await sdk.stream(user(), stored, results(stored), second, results(second))
-    assert [request.iteration for request in server.of(investigation="tarsy/web-crash")] == [0, 1, 2]
+    assert [request.iteration for request in server.requests_of(investigation="tarsy/web-crash")] == [0, 1, 2]
     final = parts(last)
     assert "".join(part.text or "" for part in final) == "the end"
     assert final[-1].text == "", "the signature of a text arrives as Gemini 3 sends it"
@@ -171,35 +171,35 @@ async def test_an_answer_that_is_not_streamed_has_the_same_parts() -> None:
 )
 async def test_a_signature_that_does_not_come_back_as_it_was_is_refused(signature: bytes | None, message: str) -> None:
     async with talking(model.answers(model.Answer(calls=CALLS), "the end")) as (server, sdk):
-        turn = said(await sdk.stream(user()))
+        content = to_content(await sdk.stream(user()))
         with pytest.raises(errors.ClientError, match=message) as refused:
-            await sdk.stream(user(), signed(turn, signature), results(turn))
+            await sdk.stream(user(), signed(content, signature), results(content))
         assert refused.value.code == 400
         assert server.requests[-1].answered.startswith(f"refused: {message}")
-        assert await sdk.stream(user(), turn, results(turn))
+        assert await sdk.stream(user(), content, results(content))
 
 
-def signed(turn: types.Content, signature: bytes | None) -> types.Content:
+def signed(content: types.Content, signature: bytes | None) -> types.Content:
     """The turn with another signature on its first part."""
-    first, *others = turn.parts or []
+    first, *others = content.parts or []
     return types.Content(role="model", parts=[first.model_copy(update={"thought_signature": signature}), *others])
 
 
 async def test_calls_of_an_earlier_exchange_need_no_signature() -> None:
     async with talking(model.answers(model.Answer(calls=CALLS), "the end", "and more")) as (_, sdk):
-        turn = said(await sdk.stream(user()))
-        bare = signed(turn, None)
-        end = said(await sdk.stream(user(), turn, results(turn)))
+        content = to_content(await sdk.stream(user()))
+        bare = signed(content, None)
+        end = to_content(await sdk.stream(user(), content, results(content)))
         assert await sdk.stream(user(), bare, results(bare), end, user("and why?"))
 
 
 @pytest.mark.parametrize(
     ("conversation", "message"),
     [
-        (lambda turn: [user(), turn], "end with a user role"),
-        (lambda turn: [user(), results(turn)], "immediately after a function call turn"),
-        (lambda turn: [user(), turn, user("go on")], "number of function response parts"),
-        (lambda turn: [user(), turn, results(turn, names=["a", "b"])], "answer the calls of their turn"),
+        (lambda content: [user(), content], "end with a user role"),
+        (lambda content: [user(), results(content)], "immediately after a function call turn"),
+        (lambda content: [user(), content, user("go on")], "number of function response parts"),
+        (lambda content: [user(), content, results(content, names=["a", "b"])], "answer the calls of their turn"),
         (lambda _: [types.Content(role="tool", parts=[types.Part(text="x")])], "valid role: user, model"),
         (lambda _: [types.Content(role="user", parts=[])], "parts must not be empty"),
     ],
@@ -207,9 +207,9 @@ async def test_calls_of_an_earlier_exchange_need_no_signature() -> None:
 )
 async def test_a_conversation_that_gemini_refuses_is_refused(conversation: Any, message: str) -> None:
     async with talking(model.answers(model.Answer(calls=CALLS), "the end")) as (_, sdk):
-        turn = said(await sdk.stream(user()))
+        content = to_content(await sdk.stream(user()))
         with pytest.raises(errors.ClientError, match=message):
-            await sdk.stream(*conversation(turn))
+            await sdk.stream(*conversation(content))
 
 
 async def post(url: str, body: dict[str, Any] | str) -> tuple[int, dict[str, Any]]:

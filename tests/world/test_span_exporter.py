@@ -56,7 +56,7 @@ async def exporting(sent_to: spans.Destination, **options: object) -> AsyncItera
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch waits for nobody, and a retry hardly."""
+    """Send each batch at once, and retry after a millisecond."""
     monkeypatch.setattr(span_exporter, "DELAY_SECONDS", 0.0)
     monkeypatch.setattr(span_exporter, "FIRST_BACKOFF", 0.001)
 
@@ -185,7 +185,7 @@ async def garbled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.close()
 
 
-async def test_what_does_not_speak_http_is_a_collector_that_cannot_be_reached(
+async def test_server_that_does_not_speak_http_is_a_collector_that_cannot_be_reached(
     soon: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(span_exporter, "RETRY_SECONDS", 0.0)
@@ -229,7 +229,7 @@ class HangingResolver(abc.AbstractResolver):
 
 
 def refused_url() -> str:
-    """An address at which nobody listens."""
+    """Return an address at which no server listens."""
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{reserved.getsockname()[1]}"
@@ -271,7 +271,7 @@ async def test_an_emitter_never_waits_for_a_collector_that_hangs() -> None:
         assert exporter.lost == 0
 
 
-async def test_after_an_outage_what_waited_is_sent(soon: None, caplog: pytest.LogCaptureFixture) -> None:
+async def test_spans_that_waited_are_sent_after_an_outage(soon: None, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with collectors.collector(answer=lambda _: web.Response(status=503)) as collector:
         async with exporting(destination(collector.url)) as exporter:

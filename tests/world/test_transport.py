@@ -91,7 +91,7 @@ async def test_a_packed_body_and_a_redirect_are_left_as_they_are() -> None:
     ],
     ids=["silence", "no answer", "half an answer", "no HTTP", "an endless header"],
 )
-async def test_what_goes_wrong_is_an_error_of_httpx2s(answer: bytes | None, raised: type[Exception]) -> None:
+async def test_failures_are_errors_of_httpx2(answer: bytes | None, raised: type[Exception]) -> None:
     async with client(answer, read=0.2 if answer is None else 60) as (http, _):
         with pytest.raises(raised):
             await http.post("/", content=b"{}")

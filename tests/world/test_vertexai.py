@@ -31,8 +31,8 @@ async def speaking(
     server: model.Server, key_file: Path | None, *, environment: dict[str, str] | None = None, **settings: Any
 ) -> AsyncIterator[provider.Provider]:
     """Vertex AI at the server, as the holder of a key file."""
-    found = {"type": "vertexai", "model": "gemini-2.5-flash", "base_url": server.url} | settings
-    vertex = providers.VertexAIProvider.model_validate({**found, "credentials_file": key_file})
+    fields = {"type": "vertexai", "model": "gemini-2.5-flash", "base_url": server.url} | settings
+    vertex = providers.VertexAIProvider.model_validate({**fields, "credentials_file": key_file})
     async with registry.session() as http:
         source = vertexai.build("vertex", vertex, key=None, session=http, environment=environment or {})
         try:
@@ -55,7 +55,7 @@ async def asking(
         yield limited_model.LimitedModel("vertex", source, limits=platforms.Limits.model_validate(limits or {}))
 
 
-async def said(source: provider.Provider) -> str:
+async def read_text(source: provider.Provider) -> str:
     return "".join([event.text async for event in source.stream(REQUEST) if isinstance(event, provider.Text)])
 
 
@@ -64,7 +64,7 @@ def key_of(server: model.Server, directory: Path, **fields: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("settings", "environment", "place"),
+    ("settings", "environment", "path"),
     [
         ({}, {}, "projects/loopback-project/locations/global"),
         ({}, {"GOOGLE_CLOUD_PROJECT": "theirs"}, "projects/theirs/locations/global"),
@@ -77,7 +77,7 @@ def key_of(server: model.Server, directory: Path, **fields: Any) -> Path:
     ids=["of the key", "of the environment", "of the file"],
 )
 async def test_a_project_is_asked_by_a_token_that_is_fetched_once(
-    tmp_path: Path, settings: dict[str, Any], environment: dict[str, str], place: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, settings: dict[str, Any], environment: dict[str, str], path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOGLE_API_KEY", "none of Vertex AI's business")
     async with (
@@ -87,7 +87,7 @@ async def test_a_project_is_asked_by_a_token_that_is_fetched_once(
         answers = await asyncio.gather(*(asked.ask(REQUEST, leases.SCOPE) for _ in range(3)))
         assert {answer.message.text for answer in answers} == {"It is out of memory."}
         assert {request.path for request in server.requests} == {
-            f"/v1beta1/{place}/publishers/google/models/gemini-2.5-flash:streamGenerateContent"
+            f"/v1beta1/{path}/publishers/google/models/gemini-2.5-flash:streamGenerateContent"
         }
         assert not any("x-goog-api-key" in request.headers for request in server.requests)
         assert [entry.path for entry in server.tokens.log.entries] == ["/token"]
@@ -115,24 +115,24 @@ async def test_a_key_that_is_refused_says_what_to_do_and_shows_no_secret(tmp_pat
     async with model.serve(SAYS) as server:
         key_file = key_of(server, tmp_path, client_email="")
         async with asking(server, key_file) as asked:
-            found, error = await failure(asked)
+            failed, error = await failure(asked)
         assert (len(server.tokens.log.entries), len(error.call.attempts)) == (1, 0), "asked again in vain"
-    assert "invalid_grant" in found.text
-    assert "check credentials_file of llm_providers.vertex" in found.text
-    assert not any(line in found.text for line in json.loads(key_file.read_text())["private_key"].splitlines() if line)
+    assert "invalid_grant" in failed.text
+    assert "check credentials_file of llm_providers.vertex" in failed.text
+    assert not any(line in failed.text for line in json.loads(key_file.read_text())["private_key"].splitlines() if line)
 
 
-async def test_what_a_token_server_quotes_is_not_shown(tmp_path: Path) -> None:
+async def test_quotes_of_a_token_server_are_not_shown(tmp_path: Path) -> None:
     quoted = json.dumps({"error": "invalid_grant", "error_description": "Not good: " + "eyJhbGciOi" * 50})
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path)) as asked:
         server.tokens.reply = model.HttpError(status=400, message=quoted)
-        found, error = await failure(asked)
-    assert "Not good: [...]" in found.text
-    shown, cause = [found.text], error.__cause__
+        failed, error = await failure(asked)
+    assert "Not good: [...]" in failed.text
+    texts, cause = [failed.text], error.__cause__
     while cause is not None:
-        shown.append(repr(cause))
+        texts.append(repr(cause))
         cause = cause.__cause__
-    assert not any("eyJ" in text for text in shown)
+    assert not any("eyJ" in text for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -152,18 +152,18 @@ async def test_a_token_server_that_is_not_itself_is_asked_again(tmp_path: Path, 
     async with model.serve(SAYS) as server, speaking(server, key_of(server, tmp_path)) as source:
         server.tokens.reply = reply
         with pytest.raises(provider.RetryableError, match=why) as error:
-            await said(source)
+            await read_text(source)
         assert error.value.code == "token"
         assert len(server.tokens.log.entries) == 1, "asked again behind our back"
         server.tokens.reply = None
-        assert await said(source) == "It is out of memory."
+        assert await read_text(source) == "It is out of memory."
 
 
 async def test_a_token_servers_wish_to_wait_is_told(tmp_path: Path) -> None:
     async with model.serve(SAYS) as server, speaking(server, key_of(server, tmp_path)) as source:
         server.tokens.reply = model.HttpError(status=429, retry_after=7)
         with pytest.raises(provider.RetryableError) as error:
-            await said(source)
+            await read_text(source)
     assert error.value.after == 7
 
 
@@ -171,7 +171,7 @@ async def test_a_token_server_that_is_not_there_may_be_there_later(tmp_path: Pat
     nowhere = "http://127.0.0.1:1/token"
     async with model.serve(SAYS) as server, speaking(server, key_of(server, tmp_path, token_uri=nowhere)) as source:
         with pytest.raises(provider.RetryableError, match="cannot be reached"):
-            await said(source)
+            await read_text(source)
 
 
 @pytest.mark.parametrize("status", [301, 307])
@@ -182,9 +182,9 @@ async def test_credentials_do_not_follow_a_redirect(tmp_path: Path, status: int)
         asking(server, key_of(server, tmp_path)) as asked,
     ):
         server.tokens.reply = tokens.Redirect(location=f"{other.url}/token", status=status)
-        found, _ = await failure(asked)
+        failed, _ = await failure(asked)
         assert other.tokens.log.entries == []
-    assert "redirects" in found.text
+    assert "redirects" in failed.text
 
 
 async def test_a_token_server_that_hangs_is_left_at_the_limit_of_the_first_byte(
@@ -213,7 +213,7 @@ async def test_cancelling_does_not_wait_for_a_token_server_and_leaves_no_thread_
         ask.cancel()
         with pytest.raises(asyncio.CancelledError):
             await ask
-        entry = await server.tokens.log.wait_for(lambda found: next((e for e in found if e.ended), None))
+        entry = await server.tokens.log.wait_for(lambda requests: next((e for e in requests if e.ended), None))
         await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 60)
     assert entry.end == "client closed"
 
@@ -228,16 +228,16 @@ async def test_cancelling_does_not_wait_for_a_token_server_and_leaves_no_thread_
 async def test_a_refusal_says_what_to_do(tmp_path: Path, reply: model.Reply, code: str, what_to_do: str) -> None:
     async with model.serve(always(reply)) as server, speaking(server, key_of(server, tmp_path)) as source:
         with pytest.raises(provider.FatalError) as error:
-            await said(source)
+            await read_text(source)
     assert (error.value.code, what_to_do in str(error.value)) == (code, True)
 
 
 async def test_a_token_of_somebody_elses_is_refused_and_not_shown(tmp_path: Path) -> None:
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path)) as asked:
         server.tokens.reply = model.Garbage(text='{"access_token": "ya29.c3RvbGVu", "expires_in": 3600}')
-        found, _ = await failure(asked)
-    assert "401" in found.text
-    assert "ya29" not in found.text
+        failed, _ = await failure(asked)
+    assert "401" in failed.text
+    assert "ya29" not in failed.text
 
 
 @pytest.fixture
@@ -250,16 +250,14 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-async def test_without_a_file_the_environments_own_credentials_are_used(
-    tmp_path: Path, bare: pytest.MonkeyPatch
-) -> None:
+async def test_credentials_of_the_environment_are_used_without_a_file(tmp_path: Path, bare: pytest.MonkeyPatch) -> None:
     async with model.serve(SAYS) as server, asking(server, None) as asked:
         bare.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(key_of(server, tmp_path)))
         assert (await asked.ask(REQUEST, leases.SCOPE)).message.text == "It is out of memory."
         assert [entry.path for entry in server.tokens.log.entries] == ["/token"]
 
 
-async def test_on_a_machine_of_googles_its_metadata_give_project_and_token(bare: pytest.MonkeyPatch) -> None:
+async def test_metadata_of_a_google_machine_give_project_and_token(bare: pytest.MonkeyPatch) -> None:
     async with model.serve(SAYS) as server, asking(server, None) as asked:
         host = server.url.removeprefix("http://")
         bare.setattr(_metadata, "_NO_GCE_CHECK", False)
@@ -277,8 +275,8 @@ async def test_on_a_machine_of_googles_its_metadata_give_project_and_token(bare:
 
 async def test_an_environment_without_credentials_says_so(bare: pytest.MonkeyPatch) -> None:
     async with model.serve(SAYS) as server, asking(server, None) as asked:
-        found, _ = await failure(asked)
-    assert found.text == ("vertex: the environment offers no credentials; set credentials_file of llm_providers.vertex")
+        fault, _ = await failure(asked)
+    assert fault.text == ("vertex: the environment offers no credentials; set credentials_file of llm_providers.vertex")
 
 
 def test_a_quota_project_is_told_to_the_sdk() -> None:

@@ -42,7 +42,7 @@ _NO_VERSION = script.HttpError(status=400, message="anthropic-version: header is
 _NO_JSON = script.HttpError(status=400, message="The request body is not valid JSON: expected value")
 _VERSIONS = ("2023-06-01", "2026-10-21")
 _SAMPLING = ("temperature", "top_p", "top_k")
-"""What the newer version does not have."""
+"""The parameters that the newer version does not have."""
 _LEAST_BUDGET = 1024
 _PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
@@ -61,7 +61,7 @@ class _Schema(pydantic.BaseModel):
     properties: dict[str, Any] = {}
 
     @pydantic.model_validator(mode="after")
-    def _taken(self) -> _Schema:
+    def _accepted(self) -> _Schema:
         if {"oneOf", "allOf", "anyOf"} & (self.model_extra or {}).keys():
             raise ValueError("input_schema does not support oneOf, allOf, or anyOf at the top level")
         if not all(_PROPERTY.fullmatch(name) for name in self.properties):
@@ -145,11 +145,11 @@ def parse(
 ) -> tuple[script.Turn, script.HttpError | None]:
     """Read a request; see `wire.Wire`."""
     api_key = headers.get("x-api-key") or headers.get("Authorization", "").removeprefix("Bearer ")
-    told = body if isinstance(body, dict) else {}
-    blank = script.Turn(model=str(told.get("model", "")), streaming=told.get("stream") is True, api_key=api_key)
+    fields = body if isinstance(body, dict) else {}
+    blank = script.Turn(model=str(fields.get("model", "")), streaming=fields.get("stream") is True, api_key=api_key)
     refused = _refused_headers(headers, api_key) or (_NO_JSON if body is None else None)
     try:
-        request = _Request.model_validate(told)
+        request = _Request.model_validate(fields)
     except pydantic.ValidationError as error:
         return blank, refused or script.HttpError(status=400, message=_complaint(error))
     refusal = (
@@ -189,7 +189,7 @@ def _turn(blank: script.Turn, request: _Request) -> script.Turn:
             for tool in request.tools
             if isinstance(tool, _Custom)
         ),
-        asked=frozenset(_asked(request)),
+        asked=frozenset(_features_asked(request)),
         thinking=isinstance(request.thinking, _Enabled | _Adaptive),
         key=keys.find(system=system, first_user=first_user),
         kind=keys.kind(system=system, first_user=first_user),
@@ -197,7 +197,7 @@ def _turn(blank: script.Turn, request: _Request) -> script.Turn:
     )
 
 
-def _asked(request: _Request) -> Iterator[str]:
+def _features_asked(request: _Request) -> Iterator[str]:
     yield from (tool.name for tool in request.tools if isinstance(tool, _WebSearch))
     yield from ("cache_control" for block in _marks(request) if block.cache_control)
 
@@ -259,24 +259,24 @@ def content_type(*, streaming: bool) -> str:
 
 
 def _answers() -> type[anthropic_answer.Answering]:
-    from tarsy_dev.model import anthropic_answer  # the SDK's types: seconds, for whoever speaks this protocol
+    from tarsy_dev.model import anthropic_answer  # the SDK's types: seconds, for any user of this protocol
 
     return anthropic_answer.Answering
 
 
-def pieces(*, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
+def pieces(*, model_call: script.Turn, answer: script.Answer) -> Iterator[bytes]:
     """The body of an answer; see `wire.Wire`."""
-    return _answers()(turn, answer).pieces()
+    return _answers()(model_call, answer).pieces()
 
 
-def flood(*, turn: script.Turn, megabytes: float | None) -> Iterator[bytes]:
+def flood(*, model_call: script.Turn, megabytes: float | None) -> Iterator[bytes]:
     """The body of an answer of very much text; see `wire.Wire`."""
-    return _answers()(turn, script.Answer(finish="length")).flood(megabytes)
+    return _answers()(model_call, script.Answer(finish="length")).flood(megabytes)
 
 
-def garbage(*, turn: script.Turn, text: str) -> bytes:
+def garbage(*, model_call: script.Turn, text: str) -> bytes:
     """A body around something that is not the protocol's."""
-    return f"event: message_start\ndata: {text}\n\n".encode() if turn.streaming else text.encode()
+    return f"event: message_start\ndata: {text}\n\n".encode() if model_call.streaming else text.encode()
 
 
 def error(error: script.HttpError, *, within_stream: bool) -> bytes:

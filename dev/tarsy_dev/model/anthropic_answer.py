@@ -35,7 +35,7 @@ _Event: TypeAlias = (
 class _Block:
     """A block of an answer: as it begins, what is added, and the whole of it."""
 
-    whole: types.ContentBlock
+    complete: types.ContentBlock
     start: types.ContentBlock
     deltas: Sequence[types.RawContentBlockDelta] = ()
 
@@ -43,18 +43,18 @@ class _Block:
 class Answering:
     """One answer being written."""
 
-    def __init__(self, turn: script.Turn, answer: script.Answer) -> None:
-        self._turn = turn
+    def __init__(self, model_call: script.Turn, answer: script.Answer) -> None:
+        self._turn = model_call
         self._answer = answer
-        self._usage = answer.usage or script.usage_of(turn, answer)
+        self._usage = answer.usage or script.usage_of(model_call, answer)
         self._message = f"msg_{secrets.token_hex(12)}"
 
     def pieces(self) -> Iterator[bytes]:
         """The body; of a stream, each delta ends a piece."""
         if not self._turn.streaming:
-            whole = self._whole(self._blocks()).to_json(indent=None).encode()
-            yield whole[: len(whole) // 2]
-            yield whole[len(whole) // 2 :]
+            body = self._whole(self._blocks()).to_json(indent=None).encode()
+            yield body[: len(body) // 2]
+            yield body[len(body) // 2 :]
             return
         begun = self._begun()
         for index, block in enumerate(self._blocks()):
@@ -81,8 +81,8 @@ class Answering:
             after = _sent(types.RawContentBlockStopEvent(type="content_block_stop", index=0)) + self._ended()
         else:
             piece = json.dumps(text)[1:-1].encode()
-            whole = self._whole([_Block(whole=_text(text), start=_text(""))]).to_json(indent=None).encode()
-            before, _, after = whole.partition(piece)
+            body = self._whole([_Block(complete=_text(text), start=_text(""))]).to_json(indent=None).encode()
+            before, _, after = body.partition(piece)
             yield before
         sent = 0
         while megabytes is None or sent < megabytes * 1e6:
@@ -105,11 +105,11 @@ class Answering:
         return _sent(types.RawMessageStartEvent(type="message_start", message=message))
 
     def _ended(self) -> bytes:
-        found = self._searches()
+        search_blocks = self._searches()
         usage = types.MessageDeltaUsage(
             output_tokens=self._usage.output + self._usage.thinking,
             output_tokens_details=types.OutputTokensDetails(thinking_tokens=self._usage.thinking),
-            **({"server_tool_use": _searched(found)} if found else {}),
+            **({"server_tool_use": _searched(search_blocks)} if search_blocks else {}),
             **self._inputs(),
         )
         delta = types.raw_message_delta_event.Delta(stop_reason=self._stop_reason(), stop_sequence=None)
@@ -123,7 +123,7 @@ class Answering:
             type="message",
             role="assistant",
             model=self._turn.model,
-            content=[block.whole for block in blocks],
+            content=[block.complete for block in blocks],
             stop_reason=self._stop_reason(),
             stop_sequence=None,
             usage=types.Usage(
@@ -134,7 +134,7 @@ class Answering:
         )
 
     def _inputs(self) -> dict[str, int]:
-        """What was read: of a conversation that marks what is to be cached, a part each by and from the cache."""
+        """Return the input tokens, apart by cache where the conversation marks what is to be cached."""
         count = self._usage.input
         cached = "cache_control" in self._turn.asked
         read = count // 2 if cached and self._turn.iteration else 0
@@ -160,14 +160,14 @@ class Answering:
             hidden = types.RedactedThinkingBlock(
                 type="redacted_thinking", data=conversation.seal(conversation.REDACTED)
             )
-            blocks.append(_Block(whole=hidden, start=hidden))
+            blocks.append(_Block(complete=hidden, start=hidden))
         if answer.thoughts and self._turn.thinking:
             blocks.append(_thoughts(answer.thoughts, size, signed=answer.signed))
         searches = self._searches()
         for search in searches:
             blocks += _search(search)
         if answer.text:
-            blocks.append(_said(answer.text, size, [page for search in searches for page in search.pages]))
+            blocks.append(_text_block(answer.text, size, [page for search in searches for page in search.pages]))
         for call in answer.calls:
             cut = answer.finish == "malformed call" and call is answer.calls[-1]
             blocks.append(_called(call, size, cut=cut))
@@ -177,7 +177,7 @@ class Answering:
 def _thoughts(text: str, size: int, *, signed: bool) -> _Block:
     signature = conversation.seal(text) if signed else ""
     return _Block(
-        whole=types.ThinkingBlock(type="thinking", thinking=text, signature=signature),
+        complete=types.ThinkingBlock(type="thinking", thinking=text, signature=signature),
         start=types.ThinkingBlock(type="thinking", thinking="", signature=""),
         deltas=[
             *(types.ThinkingDelta(type="thinking_delta", thinking=piece) for piece in script.cut(text, size)),
@@ -186,7 +186,7 @@ def _thoughts(text: str, size: int, *, signed: bool) -> _Block:
     )
 
 
-def _said(text: str, size: int, cited: Sequence[script.Page]) -> _Block:
+def _text_block(text: str, size: int, cited: Sequence[script.Page]) -> _Block:
     citations: list[types.TextCitation] = [
         types.CitationsWebSearchResultLocation(
             type="web_search_result_location",
@@ -197,9 +197,9 @@ def _said(text: str, size: int, cited: Sequence[script.Page]) -> _Block:
         )
         for page in cited
     ]
-    whole = types.TextBlock(type="text", text=text, citations=citations) if citations else _text(text)
+    complete_block = types.TextBlock(type="text", text=text, citations=citations) if citations else _text(text)
     return _Block(
-        whole=whole,
+        complete=complete_block,
         start=_text("") if not cited else types.TextBlock(type="text", text="", citations=[]),
         deltas=[
             *(types.TextDelta(type="text_delta", text=piece) for piece in script.cut(text, size)),
@@ -211,7 +211,7 @@ def _said(text: str, size: int, cited: Sequence[script.Page]) -> _Block:
 def _search(search: script.Search) -> list[_Block]:
     identity = f"srvtoolu_{secrets.token_hex(12)}"
     asked = {"query": search.query}
-    found = types.WebSearchToolResultBlock(
+    results_block = types.WebSearchToolResultBlock(
         type="web_search_tool_result",
         tool_use_id=identity,
         content=[
@@ -227,7 +227,7 @@ def _search(search: script.Search) -> list[_Block]:
     )
     return [
         _Block(
-            whole=types.ServerToolUseBlock(
+            complete=types.ServerToolUseBlock(
                 type="server_tool_use", id=identity, name="web_search", input=asked, caller=_DIRECT
             ),
             start=types.ServerToolUseBlock(
@@ -235,7 +235,7 @@ def _search(search: script.Search) -> list[_Block]:
             ),
             deltas=_input(json.dumps(asked), 0),
         ),
-        _Block(whole=found, start=found),
+        _Block(complete=results_block, start=results_block),
     ]
 
 
@@ -246,11 +246,11 @@ def _searched(searches: Sequence[script.Search]) -> types.ServerToolUsage:
 def _called(call: script.Call, size: int, *, cut: bool) -> _Block:
     identity = call.id or f"toolu_{secrets.token_hex(12)}"
     arguments = dict(call.args)
-    said = call.arguments if call.args or call.raw is not None else ""
+    sent_arguments = call.arguments if call.args or call.raw is not None else ""
     return _Block(
-        whole=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input=arguments, caller=_DIRECT),
+        complete=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input=arguments, caller=_DIRECT),
         start=types.ToolUseBlock(type="tool_use", id=identity, name=call.name, input={}, caller=_DIRECT),
-        deltas=_input(said[: len(said) // 2] if cut else said, size),
+        deltas=_input(sent_arguments[: len(sent_arguments) // 2] if cut else sent_arguments, size),
     )
 
 
@@ -268,5 +268,5 @@ def _sent(event: _Event) -> bytes:
     return _named(event.type, event.to_json(indent=None))
 
 
-def _named(event: str, data: str) -> bytes:
-    return f"event: {event}\ndata: {data}\n\n".encode()
+def _named(event: str, payload: str) -> bytes:
+    return f"event: {event}\ndata: {payload}\n\n".encode()

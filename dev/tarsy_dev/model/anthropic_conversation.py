@@ -32,7 +32,7 @@ class _CacheControl(Wire):
 
 
 class Cached(Wire):
-    """What may be the end of what is cached."""
+    """A block that may be the end of a cached prefix."""
 
     cache_control: _CacheControl | None = None
 
@@ -162,7 +162,7 @@ def _sealed(signature: str, content: str) -> bool:
 
 
 REDACTED = "thoughts that nobody is shown"
-"""What the data of redacted thinking is a seal of."""
+"""The text of which the data of redacted thinking is a seal."""
 
 
 def messages(conversation: Sequence[Message]) -> tuple[script.Message, ...]:
@@ -185,7 +185,7 @@ def _message(message: Message, names: dict[str, str]) -> script.Message:
 
 
 def refusal(conversation: Sequence[Message], *, thinking: bool) -> str | None:
-    """What the real server would answer to this conversation with 400, or None; `thinking` is with a budget."""
+    """Return what the real server would answer to this conversation with 400, or None; `thinking` is with a budget."""
     rules: tuple[Callable[[Sequence[Message]], Iterator[str]], ...] = (
         _refused_turns,
         _refused_texts,
@@ -197,7 +197,7 @@ def refusal(conversation: Sequence[Message], *, thinking: bool) -> str | None:
 
 
 def too_many_marks(marked: Iterable[Cached]) -> str | None:
-    """What is answered where more ends of what is cached are marked than there may be."""
+    """Return the refusal if more ends of cached prefixes are marked than there may be."""
     count = sum(block.cache_control is not None for block in marked)
     if count <= _BREAKPOINTS:
         return None
@@ -205,7 +205,7 @@ def too_many_marks(marked: Iterable[Cached]) -> str | None:
 
 
 def marks(conversation: Sequence[Message]) -> Iterator[Cached]:
-    """What may be marked in a conversation."""
+    """Yield the blocks of a conversation that may be marked."""
     for message in conversation:
         yield from (block for block in message.content if isinstance(block, Cached))
 
@@ -235,15 +235,15 @@ def _refused_texts(conversation: Sequence[Message]) -> Iterator[str]:
                 f"messages.{index}: all messages must have non-empty content except for the optional final assistant "
                 "message"
             )
-        for place, block in enumerate(message.content):
+        for number, block in enumerate(message.content):
             if message.role == "user" and not isinstance(block, _OF_USERS):
-                yield f"messages.{index}.content.{place}: `{block.type}` blocks can only be in `assistant` messages"
+                yield f"messages.{index}.content.{number}: `{block.type}` blocks can only be in `assistant` messages"
             if message.role == "assistant" and isinstance(block, _ToolResult):
-                yield f"messages.{index}.content.{place}: `tool_result` blocks can only be in `user` messages"
+                yield f"messages.{index}.content.{number}: `tool_result` blocks can only be in `user` messages"
             if message.role == "user" and isinstance(block, Text) and block.citations:
-                yield f"messages.{index}.content.{place}.text.citations: citations can only be in `assistant` messages"
+                yield f"messages.{index}.content.{number}.text.citations: citations can only be in `assistant` messages"
             if isinstance(block, _ToolResult) and block.is_error and not block.text:
-                yield f"messages.{index}.content.{place}.tool_result: content cannot be empty if `is_error` is true"
+                yield f"messages.{index}.content.{number}.tool_result: content cannot be empty if `is_error` is true"
             for text in block.content if isinstance(block, _ToolResult) else [block]:
                 if isinstance(text, Text) and not text.text:
                     yield "messages: text content blocks must be non-empty"
@@ -257,15 +257,15 @@ def _refused_results(conversation: Sequence[Message]) -> Iterator[str]:
     asked: list[str] = []
     for index, message in enumerate(conversation):
         answered = [result.tool_use_id for result in message.results]
-        for place, result in enumerate(answered):
+        for number, result in enumerate(answered):
             if result not in asked:
                 yield (
-                    f"messages.{index}.content.{place}: unexpected `tool_use_id` found in `tool_result` blocks: "
+                    f"messages.{index}.content.{number}: unexpected `tool_use_id` found in `tool_result` blocks: "
                     f"{result}. Each `tool_result` block must have a corresponding `tool_use` block in the previous "
                     "message."
                 )
-            if result in answered[:place]:
-                yield f"messages.{index}.content.{place}: each tool_use must have a single result. Found multiple"
+            if result in answered[:number]:
+                yield f"messages.{index}.content.{number}: each tool_use must have a single result. Found multiple"
         if missing := [call for call in asked if call not in answered[: len(asked)]]:
             yield (
                 f"messages.{index - 1}: `tool_use` ids were found without `tool_result` blocks immediately after: "
@@ -275,9 +275,9 @@ def _refused_results(conversation: Sequence[Message]) -> Iterator[str]:
         if answered and not all(isinstance(block, _ToolResult) for block in message.content[: len(answered)]):
             yield f"messages.{index}: `tool_result` blocks must come before any other content"
         asked = [call.id for call in message.calls]
-        for place, call in enumerate(asked):
+        for number, call in enumerate(asked):
             if call in seen:
-                yield f"messages.{index}.content.{place}: `tool_use` ids must be unique"
+                yield f"messages.{index}.content.{number}: `tool_use` ids must be unique"
             seen.add(call)
     if asked:
         yield (
@@ -288,13 +288,13 @@ def _refused_results(conversation: Sequence[Message]) -> Iterator[str]:
 
 
 def _refused_seals(conversation: Sequence[Message]) -> Iterator[str]:
-    """What was sealed is, byte for byte, what was issued; each search stands before what it found."""
+    """Refuse seals that are not, byte for byte, what was issued; each search stands before what it found."""
     for index, message in enumerate(conversation):
-        for place, block in enumerate(message.content):
-            where = f"messages.{index}.content.{place}"
+        for number, block in enumerate(message.content):
+            where = f"messages.{index}.content.{number}"
             for what in _broken_seals(block):
                 yield f"{where}: Invalid {what}"
-            searched = [before.id for before in message.content[:place] if isinstance(before, _ServerToolUse)]
+            searched = [before.id for before in message.content[:number] if isinstance(before, _ServerToolUse)]
             if isinstance(block, _WebSearchToolResult) and block.tool_use_id not in searched:
                 yield (
                     f"{where}: unexpected `tool_use_id` found in `web_search_tool_result` blocks: "
@@ -319,10 +319,10 @@ def _broken_seals(block: _Block) -> Iterator[str]:
 
 def _refused_thoughts(conversation: Sequence[Message]) -> Iterator[str]:
     """An answer starts with its thoughts, if it has any; the first one of the turn that goes on has to, if it calls."""
-    turn = 0
+    start = 0
     for index, message in enumerate(conversation):
         if message.role == "user":
-            turn = turn if message.results else index + 1
+            start = start if message.results else index + 1
             continue
         first = message.content[0]
         if isinstance(first, _THOUGHTS):
@@ -332,11 +332,11 @@ def _refused_thoughts(conversation: Sequence[Message]) -> Iterator[str]:
                 f"messages.{index}.content.0: If an assistant message contains any thinking blocks, the first block "
                 f"must be `thinking` or `redacted_thinking`. Found `{first.type}`."
             )
-    if turn < len(conversation):
-        first = conversation[turn].content[0]
-        if conversation[turn].calls and not isinstance(first, _THOUGHTS):
+    if start < len(conversation):
+        first = conversation[start].content[0]
+        if conversation[start].calls and not isinstance(first, _THOUGHTS):
             yield (
-                f"messages.{turn}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
+                f"messages.{start}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
                 f"`{first.type}`. When `thinking` is enabled, a final `assistant` message must start with a thinking "
                 "block (preceeding the lastmost set of `tool_use` and `tool_result` blocks). We recommend you include "
                 "thinking blocks from previous turns. To avoid this requirement, disable `thinking`. Please consult "

@@ -21,12 +21,12 @@ from pydantic import alias_generators
 from tarsy_dev.model import script, signatures
 
 TEXT = b"text"
-"""What the signature of a text covers: not the text, whose pieces a client may join."""
+"""Content that the signature of a text covers: not the text, whose pieces a client may join."""
 
 FUNCTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,63}")
 
 _DUMMIES = (b"skip_thought_signature_validator", b"context_engineering_is_the_way_to_go")
-"""What Google's documentation lets a client send for calls that another model made."""
+"""Signatures that Google's documentation lets a client send for calls that another model made."""
 
 _COUNT = (
     "Please ensure that the number of function response parts is equal to the number of function call parts "
@@ -134,9 +134,9 @@ def _message(role: str, parts: list[_Part]) -> script.Message:
 
 
 def _output(response: dict[str, Any]) -> str:
-    """What a function response says: the text of `output` or `error`, the keys that Google names, else all of it."""
-    said = response.get("output", response.get("error"))
-    return said if isinstance(said, str) else json.dumps(response)
+    """Return the text of a function response: of `output` or `error`, the keys that Google names, else all of it."""
+    output = response.get("output", response.get("error"))
+    return output if isinstance(output, str) else json.dumps(response)
 
 
 def _turns(contents: Iterable[Content]) -> Iterator[tuple[str, list[_Part]]]:
@@ -145,7 +145,7 @@ def _turns(contents: Iterable[Content]) -> Iterator[tuple[str, list[_Part]]]:
 
 
 def refusal(contents: Sequence[Content]) -> str | None:
-    """What the real server would answer to this conversation with 400, or None."""
+    """Return what the real server would answer to this conversation with 400, or None."""
     refused = _refused_shape(contents) or _refused_responses(contents) or _refused_native(contents)
     return refused or _refused_signature(contents)
 
@@ -154,13 +154,13 @@ def _refused_shape(contents: Sequence[Content]) -> str | None:
     if not contents:
         return "* GenerateContentRequest.contents: contents is not specified\n"
     for index, content in enumerate(contents):
-        place = f"* GenerateContentRequest.contents[{index}].parts"
+        location = f"* GenerateContentRequest.contents[{index}].parts"
         if content.role not in ("user", "model"):
             return "Please use a valid role: user, model."
         if not content.parts:
-            return f"{place}: contents.parts must not be empty.\n"
+            return f"{location}: contents.parts must not be empty.\n"
         if any(part.empty for part in content.parts):
-            return f"{place}: required oneof field 'data' must have one initialized field\n"
+            return f"{location}: required oneof field 'data' must have one initialized field\n"
     return _LAST if contents[-1].role == "model" else None
 
 
@@ -186,7 +186,7 @@ def _refused_responses(contents: Sequence[Content]) -> str | None:
 
 
 def _refused_native(contents: Sequence[Content]) -> str | None:
-    """What the server ran itself comes back whole: each call with its response, each code with its result."""
+    """Refuse a conversation without a response to each call, or a result of each code, that the server ran."""
     for content in contents:
         calls = [part.tool_call.id for part in content.parts if part.tool_call]
         if calls != [part.tool_response.id for part in content.parts if part.tool_response]:

@@ -78,17 +78,17 @@ def parse(
         request = gemini_settings.Request.model_validate(body)
     except pydantic.ValidationError as error:
         return blank, script.HttpError(status=400, message=gemini_settings.complaint(error))
-    turn = _turn(blank, request)
+    model_call = _turn(blank, request)
     if is_vertex and "x-goog-api-key" in headers:
-        return turn, _KEY_FOR_TOKEN
+        return model_call, _KEY_FOR_TOKEN
     if is_vertex and not tokens.genuine(token):
-        return turn, _NO_TOKEN
+        return model_call, _NO_TOKEN
     if not api_key:
-        return turn, _NO_KEY
+        return model_call, _NO_KEY
     refusal = conversation.refusal(request.contents) or gemini_settings.refusal(
         path["model"], request, is_vertex=is_vertex
     )
-    return turn, None if refusal is None else script.HttpError(status=400, message=refusal)
+    return model_call, None if refusal is None else script.HttpError(status=400, message=refusal)
 
 
 def _turn(blank: script.Turn, request: gemini_settings.Request) -> script.Turn:
@@ -121,34 +121,34 @@ def content_type(*, streaming: bool) -> str:
     return "text/event-stream" if streaming else "application/json; charset=UTF-8"
 
 
-def pieces(*, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
+def pieces(*, model_call: script.Turn, answer: script.Answer) -> Iterator[bytes]:
     """The body of an answer; see `wire.Wire`."""
-    answer = _allowed(turn, answer)
+    answer = _allowed(model_call, answer)
     identity = secrets.token_hex(8)
-    usage = answer.usage or script.usage_of(turn, answer)
-    events = _events(turn, answer)
+    usage = answer.usage or script.usage_of(model_call, answer)
+    events = _events(model_call, answer)
     metadata = _metadata(answer)
-    if not turn.streaming:
+    if not model_call.streaming:
         parts = [part for event in events for part in event]
-        response = _response(turn, identity, parts, finish=answer.finish, usage=usage, metadata=metadata)
-        whole = json.dumps(response, indent=2).encode()
-        yield whole[: len(whole) // 2]
-        yield whole[len(whole) // 2 :]
+        response = _response(model_call, identity, parts, finish=answer.finish, usage=usage, metadata=metadata)
+        body = json.dumps(response, indent=2).encode()
+        yield body[: len(body) // 2]
+        yield body[len(body) // 2 :]
         return
     for parts in events[:-1]:
         early = metadata if "text" in parts[0] else {}
         so_far = script.Usage(input=usage.input, output=0)
-        yield _event(_response(turn, identity, parts, usage=so_far, metadata=early))
-    yield _event(_response(turn, identity, events[-1], finish=answer.finish, usage=usage, metadata=metadata))
+        yield _event(_response(model_call, identity, parts, usage=so_far, metadata=early))
+    yield _event(_response(model_call, identity, events[-1], finish=answer.finish, usage=usage, metadata=metadata))
 
 
-def _events(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any]]]:
+def _events(model_call: script.Turn, answer: script.Answer) -> list[list[dict[str, Any]]]:
     """The parts of each event of the stream, or of the whole; the last event is the one that says that it is over."""
-    size = answer.chunk if turn.streaming else 0
-    thoughts = script.cut(answer.thoughts, size) if turn.thinking else []
+    size = answer.chunk if model_call.streaming else 0
+    thoughts = script.cut(answer.thoughts, size) if model_call.thinking else []
     text = script.cut(answer.text, size)
     events: list[list[dict[str, Any]]] = [[{"text": piece, "thought": True}] for piece in thoughts]
-    events += _native(turn, answer)
+    events += _native(model_call, answer)
     events += [[{"text": piece}] for piece in text]
     if answer.calls:
         events.append([_call(call, signed=answer.signed and index == 0) for index, call in enumerate(answer.calls)])
@@ -157,17 +157,17 @@ def _events(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any
     signature = {"thoughtSignature": _base64(signatures.issue(conversation.TEXT))} if answer.signed else {}
     if answer.calls:
         signature = {}
-    if turn.streaming:
+    if model_call.streaming:
         events.append([{"text": ""} | signature])
     elif not answer.calls:
         events[-1][0] |= signature
     return events
 
 
-def _native(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any]]]:
-    """What the server ran itself, as far as it is shown in parts: code always, searches beside functions."""
+def _native(model_call: script.Turn, answer: script.Answer) -> list[list[dict[str, Any]]]:
+    """Return what the server ran itself, as far as it is shown in parts: code always, searches besides functions."""
     events: list[list[dict[str, Any]]] = []
-    if answer.searches and turn.tools:
+    if answer.searches and model_call.tools:
         called = {"id": secrets.token_hex(4), "toolType": "GOOGLE_SEARCH_WEB"}
         args = {"queries": [search.query for search in answer.searches]}
         signature = _base64(signatures.issue(signatures.of_call(called["toolType"], args)))
@@ -181,7 +181,7 @@ def _native(turn: script.Turn, answer: script.Answer) -> list[list[dict[str, Any
 
 
 def _metadata(answer: script.Answer) -> dict[str, Any]:
-    """What a candidate says of searches and of pages that were read; Google says it with each piece anew."""
+    """Return a candidate's metadata about searches and pages that were read; Google sends it with each piece."""
     metadata: dict[str, Any] = {}
     if answer.searches:
         pages = [page for search in answer.searches for page in search.pages]
@@ -197,13 +197,13 @@ def _metadata(answer: script.Answer) -> dict[str, Any]:
     return metadata
 
 
-def _allowed(turn: script.Turn, answer: script.Answer) -> script.Answer:
+def _allowed(model_call: script.Turn, answer: script.Answer) -> script.Answer:
     """The answer without what the request has no tools for."""
     return dataclasses.replace(
         answer,
-        searches=answer.searches if "googleSearch" in turn.native_tools else (),
-        code=answer.code if "codeExecution" in turn.native_tools else (),
-        read=answer.read if "urlContext" in turn.native_tools else {},
+        searches=answer.searches if "googleSearch" in model_call.native_tools else (),
+        code=answer.code if "codeExecution" in model_call.native_tools else (),
+        read=answer.read if "urlContext" in model_call.native_tools else {},
     )
 
 
@@ -218,7 +218,7 @@ def _call(call: script.Call, *, signed: bool) -> dict[str, Any]:
 
 
 def _response(
-    turn: script.Turn,
+    model_call: script.Turn,
     identity: str,
     parts: list[dict[str, Any]],
     *,
@@ -239,24 +239,24 @@ def _response(
     return {
         "candidates": [candidate],
         "usageMetadata": {field: count for field, count in counts.items() if count},  # as protobuf leaves out zeros
-        "modelVersion": turn.model,
+        "modelVersion": model_call.model,
         "responseId": identity,
     }
 
 
-def flood(*, turn: script.Turn, megabytes: float | None) -> Iterator[bytes]:
+def flood(*, model_call: script.Turn, megabytes: float | None) -> Iterator[bytes]:
     """The body of an answer of very much text, which does not repeat itself soon; see `wire.Wire`."""
     identity = secrets.token_hex(8)
     parts = [{"text": "".join(f"all work and no play {day:010}\n" for day in range(_FLOOD // 32))}]
     usage = script.Usage(input=1, output=0)
-    if turn.streaming:
+    if model_call.streaming:
         before = b""
-        piece = _event(_response(turn, identity, parts, usage=usage))
-        after = _event(_response(turn, identity, [{"text": ""}], usage=usage, finish="length"))
+        piece = _event(_response(model_call, identity, parts, usage=usage))
+        after = _event(_response(model_call, identity, [{"text": ""}], usage=usage, finish="length"))
     else:
-        whole = json.dumps(_response(turn, identity, parts, usage=usage, finish="length")).encode()
+        body = json.dumps(_response(model_call, identity, parts, usage=usage, finish="length")).encode()
         piece = parts[0]["text"].encode()
-        before, _, after = whole.partition(piece)
+        before, _, after = body.partition(piece)
     yield before
     sent = 0
     while megabytes is None or sent < megabytes * 1e6:
@@ -265,9 +265,9 @@ def flood(*, turn: script.Turn, megabytes: float | None) -> Iterator[bytes]:
     yield after
 
 
-def garbage(*, turn: script.Turn, text: str) -> bytes:
+def garbage(*, model_call: script.Turn, text: str) -> bytes:
     """A body around something that is not the protocol's."""
-    return f"data: {text}\n\n".encode() if turn.streaming else text.encode()
+    return f"data: {text}\n\n".encode() if model_call.streaming else text.encode()
 
 
 def error(error: script.HttpError, *, within_stream: bool) -> bytes:
@@ -284,5 +284,5 @@ def _event(payload: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(payload)}\n\n".encode()
 
 
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

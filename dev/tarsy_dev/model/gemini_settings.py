@@ -1,4 +1,4 @@
-"""What a request in Gemini's protocol sets beside its conversation, and what the real server refuses of that.
+"""Settings of a request in Gemini's protocol, apart from its conversation, and the refusals of the real server.
 
 The messages are the real ones, as far as they are known: from Google's documentation, and from people's reports.
 """
@@ -72,13 +72,13 @@ class Request(conversation.Wire):
 
 
 def refusal(model: str, request: Request, *, is_vertex: bool) -> str | None:
-    """What the real server would answer to these settings with 400, or None."""
+    """Return what the real server would answer to these settings with 400, or None."""
     refused = _refused_thinking(model, request.thinking) or _refused_mixture(model, request, is_vertex=is_vertex)
     return refused or _refused_names(request)
 
 
 def _refused_thinking(model: str, thinking: dict[str, Any]) -> str | None:
-    """What each generation takes: none at all, a budget within its range, or a level (and still a budget)."""
+    """Refuse a setting that the generation does not take: no thinking, a budget in its range, or a level."""
     budget, level = setting(thinking, "thinking_budget"), setting(thinking, "thinking_level")
     if budget is not None and level is not None:
         return "You can only set only one of thinking budget and thinking level."
@@ -94,7 +94,7 @@ def _refused_thinking(model: str, thinking: dict[str, Any]) -> str | None:
         return "Budget 0 is invalid. This model only works in thinking mode."
     if budget == 0 and setting(thinking, "include_thoughts"):
         return "Thinking_config.include_thoughts is only enabled when thinking is enabled."
-    least, most = next((range_ for known, range_ in _BUDGETS.items() if model.startswith(known)), (1, 32768))
+    least, most = next((range_ for prefix, range_ in _BUDGETS.items() if model.startswith(prefix)), (1, 32768))
     if budget and not least <= budget <= most:
         return f"The thinking budget {budget} is invalid. Please choose a value between {least} and {most}."
     return None
@@ -106,8 +106,8 @@ def _refused_mixture(model: str, request: Request, *, is_vertex: bool) -> str | 
     functions = [tool for tool in request.tools if tool.function_declarations]
     shows = request.tool_config.include_server_side_tool_invocations
     if is_vertex and shows:
-        place = "Unknown name \"includeServerSideToolInvocations\" at 'tool_config'"
-        return f"Invalid JSON payload received. {place}: Cannot find field."
+        problem = "Unknown name \"includeServerSideToolInvocations\" at 'tool_config'"
+        return f"Invalid JSON payload received. {problem}: Cannot find field."
     if not native or not functions:
         return None
     if is_vertex:
@@ -140,11 +140,11 @@ def setting(settings: dict[str, Any], snake: str) -> Any:
 
 
 def complaint(error: pydantic.ValidationError) -> str:
-    """What the real server says of a body that is no request."""
+    """Return the real server's words about a body that is no request."""
     first = error.errors(include_url=False)[0]
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     if first["type"] != "extra_forbidden":
         return f"Invalid value at '{where}': {first['msg']}"
     parent, _, field = where.rpartition(".")
-    place = f" at '{parent}'" if parent else ""
-    return f'Invalid JSON payload received. Unknown name "{field}"{place}: Cannot find field.'
+    location = f" at '{parent}'" if parent else ""
+    return f'Invalid JSON payload received. Unknown name "{field}"{location}: Cannot find field.'

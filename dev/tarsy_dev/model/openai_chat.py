@@ -28,7 +28,7 @@ _FINISH: dict[script.Finish, str] = {
     "malformed call": "content_filter",
 }
 _USAGE = "usage"
-"""Of `script.Turn.asked`: the counts, in a chunk of their own at the end of the stream."""
+"""A word in `script.Turn.asked`: the counts, in a chunk of their own at the end of the stream."""
 
 
 class _Text(shapes.Wire):
@@ -103,7 +103,7 @@ def parse(
     except pydantic.ValidationError as error:
         return blank, shapes.complaint(error)
     options = request.stream_options
-    turn = dataclasses.replace(
+    model_call = dataclasses.replace(
         blank,
         model=request.model,
         streaming=request.stream,
@@ -118,11 +118,11 @@ def parse(
             for tool in request.tools or ()
         ),
     )
-    refusal = shapes.refused_key(turn.api_key) or _refused(request)
+    refusal = shapes.refused_key(model_call.api_key) or _refused(request)
     if refusal:
-        return turn, refusal
+        return model_call, refusal
     system = "".join(message.text for message in request.messages if message.role in ("system", "developer"))
-    return shapes.known(turn, system, shapes.joined(_messages(request.messages))), None
+    return shapes.with_conversation(model_call, system, shapes.joined(_messages(request.messages))), None
 
 
 def _shows_thoughts(model: str) -> bool:
@@ -204,26 +204,26 @@ def content_type(*, streaming: bool) -> str:
     return "text/event-stream; charset=utf-8" if streaming else "application/json"
 
 
-def pieces(*, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
+def pieces(*, model_call: script.Turn, answer: script.Answer) -> Iterator[bytes]:
     """The body of an answer; see `wire.Wire`."""
-    if not turn.streaming:
-        whole = json.dumps(_completion(turn, answer)).encode()
-        yield whole[: len(whole) // 2]
-        yield whole[len(whole) // 2 :]
+    if not model_call.streaming:
+        body = json.dumps(_completion(model_call, answer)).encode()
+        yield body[: len(body) // 2]
+        yield body[len(body) // 2 :]
         return
-    head = _head(turn)
+    head = _head(model_call)
     role: dict[str, Any] = {"role": "assistant", "content": ""}
     yield _chunk(head, role)
-    for delta in _deltas(turn, answer):
+    for delta in _deltas(model_call, answer):
         yield _chunk(head, delta)
     yield _chunk(head, {}, finish=_finish(answer))
-    if _USAGE in turn.asked:
-        yield _last(head, _usage(turn, answer))
+    if _USAGE in model_call.asked:
+        yield _last(head, _usage(model_call, answer))
     yield b"data: [DONE]\n\n"
 
 
-def _deltas(turn: script.Turn, answer: script.Answer) -> Iterator[dict[str, Any]]:
-    if turn.thinking:
+def _deltas(model_call: script.Turn, answer: script.Answer) -> Iterator[dict[str, Any]]:
+    if model_call.thinking:
         for piece in shapes.cut(answer.thoughts, answer.chunk):
             yield {"reasoning_content": piece}
     for piece in shapes.cut(answer.text, answer.chunk):
@@ -232,10 +232,10 @@ def _deltas(turn: script.Turn, answer: script.Answer) -> Iterator[dict[str, Any]
         function = {"name": call.name, "arguments": ""}
         yield {"tool_calls": [{"index": index, "id": _id(call), "type": "function", "function": function}]}
     longest = max((len(shapes.fragments(call.arguments)) for call in answer.calls), default=0)
-    for place in range(longest):  # by turns: a client has to tell them apart by their index
+    for position in range(longest):  # by turns: a client has to tell them apart by their index
         for index, call in enumerate(answer.calls):
-            if place < len(parts := shapes.fragments(call.arguments)):
-                yield {"tool_calls": [{"index": index, "function": {"arguments": parts[place]}}]}
+            if position < len(parts := shapes.fragments(call.arguments)):
+                yield {"tool_calls": [{"index": index, "function": {"arguments": parts[position]}}]}
 
 
 def _id(call: script.Call) -> str:
@@ -246,12 +246,12 @@ def _finish(answer: script.Answer) -> str:
     return "tool_calls" if answer.calls and answer.finish == "stop" else _FINISH[answer.finish]
 
 
-def _head(turn: script.Turn) -> dict[str, Any]:
+def _head(model_call: script.Turn) -> dict[str, Any]:
     return {
         "id": f"chatcmpl-{secrets.token_hex(12)}",
         "object": "chat.completion.chunk",
         "created": int(time.time()),
-        "model": turn.model,
+        "model": model_call.model,
         "system_fingerprint": "fp_scripted",
     }
 
@@ -273,19 +273,19 @@ def _last(head: Mapping[str, Any], usage: dict[str, Any]) -> bytes:
     return shapes.event(payload)
 
 
-def _usage(turn: script.Turn, answer: script.Answer) -> dict[str, Any]:
-    usage = answer.usage or script.usage_of(turn, answer)
-    said = usage.output if turn.thinking else usage.output + usage.thinking
+def _usage(model_call: script.Turn, answer: script.Answer) -> dict[str, Any]:
+    usage = answer.usage or script.usage_of(model_call, answer)
+    output_tokens = usage.output if model_call.thinking else usage.output + usage.thinking
     return {
         "prompt_tokens": usage.input,
-        "completion_tokens": said,
+        "completion_tokens": output_tokens,
         "total_tokens": usage.input + usage.output + usage.thinking,
         "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": usage.thinking, "audio_tokens": 0},
     }
 
 
-def _completion(turn: script.Turn, answer: script.Answer) -> dict[str, Any]:
+def _completion(model_call: script.Turn, answer: script.Answer) -> dict[str, Any]:
     from openai.types import chat
 
     calls = [
@@ -294,41 +294,41 @@ def _completion(turn: script.Turn, answer: script.Answer) -> dict[str, Any]:
     ]
     message = {"role": "assistant", "content": answer.text or None, "refusal": None}
     payload = {
-        **_head(turn),
+        **_head(model_call),
         "object": "chat.completion",
         "choices": [
             {
                 "index": 0,
                 "message": message
                 | ({"tool_calls": calls} if calls else {})
-                | ({"reasoning_content": answer.thoughts} if turn.thinking and answer.thoughts else {}),
+                | ({"reasoning_content": answer.thoughts} if model_call.thinking and answer.thoughts else {}),
                 "logprobs": None,
                 "finish_reason": _finish(answer),
             }
         ],
-        "usage": _usage(turn, answer),
+        "usage": _usage(model_call, answer),
     }
     chat.ChatCompletion.model_validate(payload)
     return payload
 
 
-def flood(*, turn: script.Turn, megabytes: float | None) -> Iterator[bytes]:
+def flood(*, model_call: script.Turn, megabytes: float | None) -> Iterator[bytes]:
     """The body of an answer of very much text; see `wire.Wire`."""
     text = shapes.flood_text()
-    if turn.streaming:
-        head = _head(turn)
+    if model_call.streaming:
+        head = _head(model_call)
         piece = _chunk(head, {"content": text})
         ends = [_chunk(head, {}, finish="length"), b"data: [DONE]\n\n"]
         yield from shapes.flooded([_chunk(head, {"role": "assistant", "content": ""})], piece, ends, megabytes)
         return
-    whole = json.dumps(_completion(turn, script.Answer(text="flood", finish="length"))).encode()
-    before, _, after = whole.partition(b"flood")
+    body = json.dumps(_completion(model_call, script.Answer(text="flood", finish="length"))).encode()
+    before, _, after = body.partition(b"flood")
     yield from shapes.flooded([before], text.replace("\n", " ").encode(), [after], megabytes)
 
 
-def garbage(*, turn: script.Turn, text: str) -> bytes:
+def garbage(*, model_call: script.Turn, text: str) -> bytes:
     """A body around something that is not the protocol's."""
-    return f"data: {text}\n\n".encode() if turn.streaming else text.encode()
+    return f"data: {text}\n\n".encode() if model_call.streaming else text.encode()
 
 
 def error(error: script.HttpError, *, within_stream: bool) -> bytes:

@@ -30,7 +30,7 @@ class _Text(shapes.Wire):
 
 
 class Message(shapes.Wire):
-    """What somebody said."""
+    """A message of any role."""
 
     type: Literal["message"] = "message"
     role: Literal["system", "developer", "user", "assistant"]
@@ -41,7 +41,7 @@ class Message(shapes.Wire):
 
     @property
     def text(self) -> str:
-        """What was said, as one text."""
+        """Return the message as one text."""
         return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
 
 
@@ -88,8 +88,8 @@ Item = Annotated[Message | _Call | _Output | _Reasoning | _Search, pydantic.Fiel
 
 def system(items: Sequence[Item]) -> str:
     """The instructions among the items."""
-    said = [item for item in items if isinstance(item, Message)]
-    return "".join(message.text for message in said if message.role in ("system", "developer"))
+    messages_only = [item for item in items if isinstance(item, Message)]
+    return "".join(message.text for message in messages_only if message.role in ("system", "developer"))
 
 
 def messages(items: Sequence[Item]) -> Iterator[script.Message]:
@@ -106,12 +106,12 @@ def messages(items: Sequence[Item]) -> Iterator[script.Message]:
             case _Call():
                 yield script.Message(role="model", calls=(shapes.call(item.name, item.arguments, item.call_id),))
             case _Output():
-                found = script.result(names[item.call_id], item.call_id, item.output)
-                yield script.Message(role="user", results=(found,))
+                tool_result = script.result(names[item.call_id], item.call_id, item.output)
+                yield script.Message(role="user", results=(tool_result,))
 
 
 def refusal(items: Sequence[Item]) -> script.HttpError | None:
-    """What the real server would answer to these items with 400, or None."""
+    """Return what the real server would answer to these items with 400, or None."""
     return _refused_items(items) or _refused_reasoning(items)
 
 
@@ -183,10 +183,10 @@ def _is_genuine(item: _Reasoning, behind: Sequence[Item]) -> bool:
         content = base64.b64decode(item.encrypted_content or "", validate=True)
     except binascii.Error:
         return False
-    calls = [found.call_id for found in behind if isinstance(found, _Call)]
+    calls = [following.call_id for following in behind if isinstance(following, _Call)]
     return signatures.genuine(content, vouched(item.id, calls))
 
 
 def vouched(reasoning: str, calls: Sequence[str]) -> bytes:
-    """What encrypted reasoning vouches for."""
+    """Return the bytes that encrypted reasoning vouches for."""
     return json.dumps([reasoning, *calls]).encode()

@@ -23,7 +23,7 @@ name: Final = "openai responses"
 routes: Final = ("/v1/responses",)
 
 _ENCRYPTED = "reasoning.encrypted_content"
-"""Of `script.Turn.asked`."""
+"""A word in `script.Turn.asked`."""
 
 
 class _FunctionTool(shapes.Function):
@@ -74,7 +74,7 @@ def parse(
         request = _Request.model_validate(_typed(body))
     except pydantic.ValidationError as error:
         return blank, shapes.complaint(error)
-    turn = dataclasses.replace(
+    model_call = dataclasses.replace(
         blank,
         model=request.model,
         streaming=request.stream,
@@ -90,12 +90,14 @@ def parse(
     )
     names = [tool.name for tool in request.functions]
     refusal = (
-        shapes.refused_key(turn.api_key) or shapes.refused_names("tools[{}].name", names) or openai_items.refusal(items)
+        shapes.refused_key(model_call.api_key)
+        or shapes.refused_names("tools[{}].name", names)
+        or openai_items.refusal(items)
     )
     if refusal:
-        return turn, refusal
+        return model_call, refusal
     system = (request.instructions or "") + openai_items.system(items)
-    return shapes.known(turn, system, shapes.joined(openai_items.messages(items))), None
+    return shapes.with_conversation(model_call, system, shapes.joined(openai_items.messages(items))), None
 
 
 def _typed(body: Any) -> Any:
@@ -112,15 +114,15 @@ def content_type(*, streaming: bool) -> str:
     return "text/event-stream; charset=utf-8" if streaming else "application/json"
 
 
-def pieces(*, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
+def pieces(*, model_call: script.Turn, answer: script.Answer) -> Iterator[bytes]:
     """The body of an answer; see `wire.Wire`."""
-    items = _items(turn, answer)
-    if not turn.streaming:
-        whole = json.dumps(_response(turn, answer, items)).encode()
-        yield whole[: len(whole) // 2]
-        yield whole[len(whole) // 2 :]
+    items = _items(model_call, answer)
+    if not model_call.streaming:
+        body = json.dumps(_response(model_call, answer, items)).encode()
+        yield body[: len(body) // 2]
+        yield body[len(body) // 2 :]
         return
-    begun = {**_response(turn, None, []), "id": (identity := f"resp_{secrets.token_hex(16)}")}
+    begun = {**_response(model_call, None, []), "id": (identity := f"resp_{secrets.token_hex(16)}")}
     numbers = iter(range(1_000_000_000))
 
     def event(kind: str, **fields: Any) -> bytes:
@@ -128,15 +130,15 @@ def pieces(*, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
 
     yield event("response.created", response=begun)
     yield event("response.in_progress", response=begun)
-    for place, item in enumerate(items):
+    for position, item in enumerate(items):
         for kind, fields in _streamed(item, answer.chunk):
-            yield event(kind, output_index=place, **fields)
-    ended = _response(turn, answer, items) | {"id": identity}
+            yield event(kind, output_index=position, **fields)
+    ended = _response(model_call, answer, items) | {"id": identity}
     yield event(f"response.{ended['status']}", response=ended)
 
 
-def _items(turn: script.Turn, answer: script.Answer) -> list[dict[str, Any]]:
-    """What the answer consists of."""
+def _items(model_call: script.Turn, answer: script.Answer) -> list[dict[str, Any]]:
+    """Return the items of the answer."""
     token = secrets.token_hex(8)
     calls = [
         {
@@ -150,8 +152,8 @@ def _items(turn: script.Turn, answer: script.Answer) -> list[dict[str, Any]]:
         for index, call in enumerate(answer.calls)
     ]
     items: list[dict[str, Any]] = []
-    if answer.signed and _ENCRYPTED in turn.asked and (answer.text or calls):
-        thoughts = answer.thoughts if turn.thinking else ""
+    if answer.signed and _ENCRYPTED in model_call.asked and (answer.text or calls):
+        thoughts = answer.thoughts if model_call.thinking else ""
         vouched = openai_items.vouched(f"rs_{token}", [call["call_id"] for call in calls])
         items.append(
             {
@@ -243,9 +245,9 @@ def _event(kind: str, number: int, fields: Mapping[str, Any]) -> bytes:
     return shapes.event(payload, kind)
 
 
-def _response(turn: script.Turn, answer: script.Answer | None, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _response(model_call: script.Turn, answer: script.Answer | None, items: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """The response as a whole; without an answer one that has begun."""
-    found: dict[str, Any] = {
+    response: dict[str, Any] = {
         "id": f"resp_{secrets.token_hex(16)}",
         "object": "response",
         "created_at": int(time.time()),
@@ -254,7 +256,7 @@ def _response(turn: script.Turn, answer: script.Answer | None, items: Sequence[d
         "incomplete_details": None,
         "instructions": None,
         "metadata": {},
-        "model": turn.model,
+        "model": model_call.model,
         "output": list(items),
         "parallel_tool_calls": True,
         "temperature": 1.0,
@@ -265,11 +267,11 @@ def _response(turn: script.Turn, answer: script.Answer | None, items: Sequence[d
         "usage": None,
     }
     if answer is None:
-        return found
-    usage = answer.usage or script.usage_of(turn, answer)
+        return response
+    usage = answer.usage or script.usage_of(model_call, answer)
     reasons = {"length": "max_output_tokens", "safety": "content_filter", "malformed call": "content_filter"}
     reason = reasons.get(answer.finish)
-    return found | {
+    return response | {
         "status": "incomplete" if reason else "completed",
         "incomplete_details": {"reason": reason} if reason else None,
         "usage": {
@@ -282,24 +284,24 @@ def _response(turn: script.Turn, answer: script.Answer | None, items: Sequence[d
     }
 
 
-def flood(*, turn: script.Turn, megabytes: float | None) -> Iterator[bytes]:
+def flood(*, model_call: script.Turn, megabytes: float | None) -> Iterator[bytes]:
     """The body of an answer of very much text; see `wire.Wire`."""
     text = shapes.flood_text()
-    events = list(pieces(turn=turn, answer=script.Answer(text="flood", finish="length", signed=False)))
+    events = list(pieces(model_call=model_call, answer=script.Answer(text="flood", finish="length", signed=False)))
     before, after = events, []
-    if turn.streaming:
-        place = next(index for index, event in enumerate(events) if b"output_text.delta" in event)
-        piece = events[place].replace(b"flood", json.dumps(text)[1:-1].encode())
-        before, after = events[:place], events[place + 1 :]
+    if model_call.streaming:
+        position = next(index for index, event in enumerate(events) if b"output_text.delta" in event)
+        piece = events[position].replace(b"flood", json.dumps(text)[1:-1].encode())
+        before, after = events[:position], events[position + 1 :]
     else:
         start, _, end = b"".join(events).partition(b"flood")
         before, piece, after = [start], text.replace("\n", " ").encode(), [end]
     yield from shapes.flooded(before, piece, after, megabytes)
 
 
-def garbage(*, turn: script.Turn, text: str) -> bytes:
+def garbage(*, model_call: script.Turn, text: str) -> bytes:
     """A body around something that is not the protocol's."""
-    return f"data: {text}\n\n".encode() if turn.streaming else text.encode()
+    return f"data: {text}\n\n".encode() if model_call.streaming else text.encode()
 
 
 def error(error: script.HttpError, *, within_stream: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""What OpenAI's two protocols have in common: keys, errors, names, and tools' results.
+"""Common parts of OpenAI's two protocols: keys, errors, names, and tools' results.
 
 Source: OpenAI API reference, and the errors that people report from the API.
 """
@@ -72,9 +72,9 @@ def refused(message: str, code: str = "") -> script.HttpError:
 
 
 def complaint(error: pydantic.ValidationError) -> script.HttpError:
-    """What is said of a request that has not the protocol's shape."""
-    found = error.errors(include_url=False)
-    first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
+    """Return the error for a request that does not have the protocol's shape."""
+    errors = error.errors(include_url=False)
+    first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
     if first["type"] == "extra_forbidden":
         return refused(f"Unknown parameter: '{where}'.", "unknown_parameter")
@@ -87,14 +87,14 @@ def api_key(headers: Mapping[str, str]) -> str:
 
 
 def refused_key(key: str) -> script.HttpError | None:
-    """What is said to whoever brings none."""
+    """Return the error for a request without a key."""
     return None if key else _NO_KEY
 
 
-def refused_names(place: str, names: Sequence[str]) -> script.HttpError | None:
-    """What is said of functions' names, in the list that `place` (with `{}` for the index) names."""
+def refused_names(path_template: str, names: Sequence[str]) -> script.HttpError | None:
+    """Return the error for functions' names, in the list that `path_template` (with `{}` for the index) names."""
     for index, name in enumerate(names):
-        where = place.format(index)
+        where = path_template.format(index)
         if not NAME.fullmatch(name):
             return refused(
                 f"Invalid '{where}': string does not match pattern. Expected a string that matches the pattern "
@@ -111,7 +111,7 @@ def refused_names(place: str, names: Sequence[str]) -> script.HttpError | None:
 
 
 def refused_arguments(text: str) -> script.HttpError | None:
-    """What servers that put calls into a template say of arguments that are no object (vLLM; OpenAI takes them)."""
+    """Return vLLM's error for arguments that are no object: it puts them into a template. OpenAI takes them."""
     try:
         loaded = json.loads(text)
     except ValueError as error:
@@ -127,13 +127,13 @@ def call(name: str, arguments: str, identity: str) -> script.Call:
 
 def joined(messages: Iterable[script.Message]) -> tuple[script.Message, ...]:
     """Neighbours of the same role as one message."""
-    found: list[script.Message] = []
+    joined_messages: list[script.Message] = []
     for message in messages:
-        if not found or found[-1].role != message.role:
-            found.append(message)
+        if not joined_messages or joined_messages[-1].role != message.role:
+            joined_messages.append(message)
             continue
-        last = found.pop()
-        found.append(
+        last = joined_messages.pop()
+        joined_messages.append(
             dataclasses.replace(
                 last,
                 text=last.text + message.text,
@@ -142,14 +142,14 @@ def joined(messages: Iterable[script.Message]) -> tuple[script.Message, ...]:
                 results=last.results + message.results,
             )
         )
-    return tuple(found)
+    return tuple(joined_messages)
 
 
-def known(turn: script.Turn, system: str, messages: tuple[script.Message, ...]) -> script.Turn:
+def with_conversation(model_call: script.Turn, system: str, messages: tuple[script.Message, ...]) -> script.Turn:
     """The turn with its conversation, and what that tells of whose it is."""
     first_user = next((message.text for message in messages if message.role == "user"), "")
     return dataclasses.replace(
-        turn,
+        model_call,
         system=system,
         messages=messages,
         key=keys.find(system=system, first_user=first_user),

@@ -32,19 +32,21 @@ _FAILED = re.compile(
 """How the words of a failed call begin: in this dialect nothing else tells them from a result."""
 
 
-def is_spoken(turn: script.Turn) -> bool:
+def is_spoken(model_call: script.Turn) -> bool:
     """Whether a turn is in this dialect."""
-    return not turn.tools and "Final Answer:" in turn.system
+    return not model_call.tools and "Final Answer:" in model_call.system
 
 
-def understood(turn: script.Turn) -> script.Turn:
+def understood(model_call: script.Turn) -> script.Turn:
     """The turn with tools, calls and results; without tools where it is to conclude."""
     messages: list[script.Message] = []
-    for message in turn.messages:
+    for message in model_call.messages:
         asked = messages[-1].calls if messages else ()
-        messages.append(_heard(message, asked) if message.role == "user" else _said(message))
-    concludes = bool(turn.messages) and _CONCLUDE.search(turn.messages[-1].text) is not None
-    return dataclasses.replace(turn, messages=tuple(messages), tools=() if concludes else _declared(turn.system))
+        messages.append(_heard(message, asked) if message.role == "user" else _with_call(message))
+    concludes = bool(model_call.messages) and _CONCLUDE.search(model_call.messages[-1].text) is not None
+    return dataclasses.replace(
+        model_call, messages=tuple(messages), tools=() if concludes else _declared(model_call.system)
+    )
 
 
 def spoken(answer: script.Answer) -> script.Answer:
@@ -58,14 +60,14 @@ def spoken(answer: script.Answer) -> script.Answer:
 
 def _declared(system: str) -> tuple[script.Tool, ...]:
     described = _TOOLS.search(system)
-    found = _TOOL.finditer(described["tools"]) if described else ()
+    matches = _TOOL.finditer(described["tools"]) if described else ()
     return tuple(
         script.Tool(name=tool["name"], description=tool["description"], schema=json.loads(tool["schema"]))
-        for tool in found
+        for tool in matches
     )
 
 
-def _said(message: script.Message) -> script.Message:
+def _with_call(message: script.Message) -> script.Message:
     action = _ACTION.search(message.text)
     if action is None:
         return message
@@ -78,8 +80,8 @@ def _heard(message: script.Message, asked: Sequence[script.Call]) -> script.Mess
     if observation is None:
         return message
     text, concludes = observation["text"], _CONCLUDE.search(observation["text"])
-    text, told = (text[: concludes.start()].rstrip(), text[concludes.start() :]) if concludes else (text, "")
+    text, remainder = (text[: concludes.start()].rstrip(), text[concludes.start() :]) if concludes else (text, "")
     result = script.Result(
         name=asked[0].name, text=text, failed=bool(_FAILED.match(text)), reference=observation["reference"]
     )
-    return dataclasses.replace(message, text=told.strip(), results=(result,))
+    return dataclasses.replace(message, text=remainder.strip(), results=(result,))

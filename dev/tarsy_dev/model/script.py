@@ -1,9 +1,9 @@
-"""What the scripted model answers, in words that belong to no provider's protocol.
+"""Answers of the scripted model, in words that belong to no provider's protocol.
 
-A script is a function from a `Turn` (what was asked) to a `Reply` (what comes back): an `Answer`, or one of the ways in
-which a model misbehaves. It may be a coroutine function, so that a test can hold an answer back until it has done
-something. Scripts keep no state: what they need to know of the past is in the turn, so that an answer depends on the
-conversation alone, and a second worker that takes an investigation over is told what the first would have been told.
+A script is a function from a `Turn` (the request) to a `Reply` (the response): an `Answer`, or one of the ways in which
+a model misbehaves. It may be a coroutine function, so that a test can hold an answer back until it has done something.
+Scripts keep no state: what they need to know of the past is in the turn, so that an answer depends on the conversation
+alone, and a second worker that takes an investigation over gets what the first would have got.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Call:
     args: Mapping[str, Any] = field(default_factory=dict)
     id: str | None = ""
     raw: str | None = None
-    """What the arguments' text is, where the wire has one, instead of the JSON of `args`."""
+    """The text of the arguments, where the wire has one, instead of the JSON of `args`."""
 
     @property
     def arguments(self) -> str:
@@ -54,7 +54,7 @@ class Result:
     failed: bool = False
     id: str | None = None
     reference: str = ""
-    """By what the model is to name it, such as `[tool 2.1]`; "" where it was not told."""
+    """The name by which the model is to refer to it, such as `[tool 2.1]`; "" where it got none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,13 +98,14 @@ class Turn:
 
     streaming: bool = True
     asked: frozenset[str] = frozenset()
-    """What else of the answer was asked for, in the wire's words."""
+    """Other parts of the answer that were asked for, in the wire's words."""
 
     api_key: str = field(default="", repr=False)
     key: keys.Key = field(default_factory=keys.Key)
     kind: keys.Kind = "agent"
-    """What it is for: the work of an agent, what joins several agents' work, what sums it all up, a question, or a
-    summary of the result of a tool."""
+    """The purpose: the work of an agent, the join of several agents' work, the summary of it all, a question, or a
+    summary of the result of a tool.
+    """
 
     iteration: int = 0
     """How many turns of the model the conversation already has."""
@@ -122,7 +123,7 @@ class Turn:
 
     @property
     def concluded(self) -> str:
-        """What the model said last, "" if it has not said anything."""
+        """Return the last text of the model, "" if it has not said anything."""
         return next((message.text for message in reversed(self.messages) if message.role == "model"), "")
 
 
@@ -166,12 +167,12 @@ Finish = Literal["stop", "length", "safety", "malformed call", "paused"]
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a model says. `Answer()` is the empty answer: no parts at all."""
+    """An answer of a model. `Answer()` is the empty answer: no parts at all."""
 
     text: str = ""
     thoughts: str = ""
     redacted: bool = False
-    """Thoughts that nobody is shown come first, where a protocol has such."""
+    """Thoughts that are shown to no client come first, where a protocol has such."""
 
     searches: tuple[Search, ...] = ()
     """Left out where the request does not allow the tool."""
@@ -211,7 +212,7 @@ class HttpError:
     """Seconds, told both by the header and in the body."""
 
     code: str = ""
-    """What the provider calls it; "" is what goes with the status."""
+    """The provider's name for it; "" is the one that goes with the status."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,12 +277,12 @@ def answers(
     and has no reply for that, says the same again.
     """
 
-    def script(turn: Turn) -> Reply:
-        if turn.iteration < len(replies):
-            return _reply(replies[turn.iteration])
-        if turn.is_look and turn.iteration == len(replies):
-            return _reply(turn.concluded)
-        message = f"{turn.key} asked for iteration {turn.iteration} of a script of {len(replies)} replies"
+    def script(model_call: Turn) -> Reply:
+        if model_call.iteration < len(replies):
+            return _reply(replies[model_call.iteration])
+        if model_call.is_look and model_call.iteration == len(replies):
+            return _reply(model_call.concluded)
+        message = f"{model_call.key} asked for iteration {model_call.iteration} of a script of {len(replies)} replies"
         raise ScriptError(message)
 
     return agents(script, synthesis=synthesis, summary=summary, tool_summary=tool_summary)
@@ -296,8 +297,8 @@ def agents(
 ) -> Script:
     """`script` for agents and for questions; what joins and sums up is answered with these, whatever it is of."""
 
-    def answered(turn: Turn) -> Reply | Awaitable[Reply]:
-        match turn.kind:
+    def answered(model_call: Turn) -> Reply | Awaitable[Reply]:
+        match model_call.kind:
             case "synthesis":
                 return _reply(synthesis)
             case "summary":
@@ -305,7 +306,7 @@ def agents(
             case "tool_summary":
                 return _reply(tool_summary)
             case _:
-                return script(turn)
+                return script(model_call)
 
     return answered
 
@@ -322,10 +323,10 @@ def first(
     With `iteration`, only requests of that iteration count and are hit; with `kind`, only those of that kind.
     """
 
-    def script(turn: Turn) -> Reply | Awaitable[Reply]:
-        counted = turn.earlier if iteration is None else turn.repeats
-        hit = counted < count and iteration in (None, turn.iteration) and kind in (None, turn.kind)
-        return reply if hit else then(turn)
+    def script(model_call: Turn) -> Reply | Awaitable[Reply]:
+        counted = model_call.earlier if iteration is None else model_call.repeats
+        hit = counted < count and iteration in (None, model_call.iteration) and kind in (None, model_call.kind)
+        return reply if hit else then(model_call)
 
     return script
 
@@ -339,19 +340,21 @@ def limited(script: Script, tokens: int, *, message: str = GEMINIS_LIMIT) -> Scr
     `message` is the provider's own, with blanks for what was `{sent}` and for the `{limit}`.
     """
 
-    def answered(turn: Turn) -> Reply | Awaitable[Reply]:
-        sent = usage_of(turn, Answer()).input
+    def answered(model_call: Turn) -> Reply | Awaitable[Reply]:
+        sent = usage_of(model_call, Answer()).input
         if sent > tokens:
             return HttpError(status=400, message=message.format(sent=sent, limit=tokens))
-        return script(turn)
+        return script(model_call)
 
     return answered
 
 
-def keyed(turn: Turn, calls: Sequence[Call]) -> tuple[Call, ...]:
+def keyed(model_call: Turn, calls: Sequence[Call]) -> tuple[Call, ...]:
     """Fill the `key` argument of each call, so that the tool server's log tells the calls apart (`keys.CallKey`)."""
     return tuple(
-        dataclasses.replace(call, args={**call.args, "key": str(keys.CallKey(*turn.key, turn.iteration, index))})
+        dataclasses.replace(
+            call, args={**call.args, "key": str(keys.CallKey(*model_call.key, model_call.iteration, index))}
+        )
         for index, call in enumerate(calls)
     )
 
@@ -364,30 +367,30 @@ def cut(text: str, size: int) -> list[str]:
 
 def result(name: str, identity: str, text: str, *, failed: bool = False) -> Result:
     """A result whose reference, and whether it failed, stand at the head of its text: many protocols have no field."""
-    told = _REFERRED.match(text)
-    if told is None:
+    match = _REFERRED.match(text)
+    if match is None:
         return Result(name=name, id=identity, text=text, failed=failed)
     return Result(
-        name=name, id=identity, text=told["text"], failed=failed or bool(told["failed"]), reference=told["reference"]
+        name=name, id=identity, text=match["text"], failed=failed or bool(match["failed"]), reference=match["reference"]
     )
 
 
 _REFERRED = re.compile(r"\A(?P<reference>\[tool [\d.]+\])(?P<failed> failed)?\n(?P<text>.*)\Z", re.DOTALL)
 
 
-def usage_of(turn: Turn, answer: Answer) -> Usage:
+def usage_of(model_call: Turn, answer: Answer) -> Usage:
     """The usage of an answer, derived from the two alone."""
-    asked = [turn.system, *map(repr, turn.tools)]
-    for message in turn.messages:
-        asked += [message.text, message.thoughts, *map(_said, message.calls), *(r.text for r in message.results)]
+    asked = [model_call.system, *map(repr, model_call.tools)]
+    for message in model_call.messages:
+        asked += [message.text, message.thoughts, *map(_call_text, message.calls), *(r.text for r in message.results)]
     return Usage(
         input=_tokens("".join(asked)),
-        output=_tokens(answer.text + "".join(map(_said, answer.calls))),
+        output=_tokens(answer.text + "".join(map(_call_text, answer.calls))),
         thinking=_tokens(answer.thoughts),
     )
 
 
-def _said(call: Call) -> str:
+def _call_text(call: Call) -> str:
     return f"{call.name}{dict(call.args)}"  # without the id, which may be a fresh one
 
 

@@ -79,13 +79,13 @@ class Server:
 
     def __init__(self, *, script: script.Script, url: str, log: oracle.Log[Request]) -> None:
         self.script = script
-        """What it answers; may be replaced while it runs."""
+        """The script that answers; may be replaced while it runs."""
 
         self.url = url
         """The base URL for an SDK."""
 
         self.failures: list[Exception] = []
-        """What scripts raised; `serve` raises the first of them at its end."""
+        """The exceptions that scripts raised; `serve` raises the first of them at its end."""
 
         self._log = log
         self._closing = asyncio.Event()
@@ -101,7 +101,7 @@ class Server:
         """All requests, in order of arrival."""
         return self._log.entries
 
-    def of(
+    def requests_of(
         self,
         *,
         investigation: str | None = None,
@@ -153,32 +153,36 @@ class Server:
     async def _handle(self, spoken: wire.Wire, http: web.Request) -> web.StreamResponse:
         arrived = time.time()
         body = _json(await http.read())
-        turn, refused = spoken.parse(path=http.match_info, headers=http.headers, body=body)
-        turn = dataclasses.replace(
-            turn, earlier=self._earlier[turn.key], repeats=self._repeats[turn.key, turn.iteration]
+        model_call, refused = spoken.parse(path=http.match_info, headers=http.headers, body=body)
+        model_call = dataclasses.replace(
+            model_call,
+            earlier=self._earlier[model_call.key],
+            repeats=self._repeats[model_call.key, model_call.iteration],
         )
-        self._earlier[turn.key] += 1
-        self._repeats[turn.key, turn.iteration] += 1
+        self._earlier[model_call.key] += 1
+        self._repeats[model_call.key, model_call.iteration] += 1
         record = self._log.add(
             Request(
                 arrived=arrived,
                 protocol=spoken.name,
                 path=http.path,
-                model=turn.model,
-                key=turn.key,
-                kind=turn.kind,
-                iteration=turn.iteration,
-                repeats=turn.repeats,
-                streaming=turn.streaming,
-                api_key=digest(turn.api_key),
+                model=model_call.model,
+                key=model_call.key,
+                kind=model_call.kind,
+                iteration=model_call.iteration,
+                repeats=model_call.repeats,
+                streaming=model_call.streaming,
+                api_key=digest(model_call.api_key),
                 headers=_redacted(http.headers),
                 body=body,
             )
         )
-        exchange = _Exchange(http=http, wire=spoken, turn=turn, record=record, log=self._log, closing=self._closing)
+        exchange = _Exchange(
+            http=http, wire=spoken, model_call=model_call, record=record, log=self._log, closing=self._closing
+        )
         end: oracle.End = "failed"
         try:
-            reply = refused or await self._reply(turn)
+            reply = refused or await self._reply(model_call)
             record.answered = f"refused: {refused.message}" if refused else type(reply).__name__
             self._log.update(record)
             end = await exchange.play(reply)
@@ -199,8 +203,8 @@ class Server:
     def _gone(self) -> oracle.End:
         return "cut by us" if self._closing.is_set() else "client closed"
 
-    async def _reply(self, turn: script.Turn) -> script.Reply:
-        reply = self.script(turn)
+    async def _reply(self, model_call: script.Turn) -> script.Reply:
+        reply = self.script(model_call)
         return await reply if inspect.isawaitable(reply) else reply
 
 
@@ -210,7 +214,7 @@ class _Exchange:
 
     http: web.Request
     wire: wire.Wire
-    turn: script.Turn
+    model_call: script.Turn
     record: Request
     log: oracle.Log[Request]
     closing: asyncio.Event
@@ -233,10 +237,10 @@ class _Exchange:
             case script.StreamError(error=error, after=after, answer=answer):
                 await self._break(error, answer, after)
             case script.Flood(megabytes=megabytes):
-                await self._send(self.wire.flood(turn=self.turn, megabytes=megabytes))
+                await self._send(self.wire.flood(model_call=self.model_call, megabytes=megabytes))
                 await self.response.write_eof()
             case script.Garbage(text=text):
-                await self._send(iter([self.wire.garbage(turn=self.turn, text=text)]))
+                await self._send(iter([self.wire.garbage(model_call=self.model_call, text=text)]))
                 await self.response.write_eof()
         return "completed"
 
@@ -252,11 +256,11 @@ class _Exchange:
         await self._wait(answer.delay)
         if count is None:
             return
-        pieces = self.wire.pieces(turn=self.turn, answer=answer)
+        pieces = self.wire.pieces(model_call=self.model_call, answer=answer)
         await self._send(pieces if count < 0 else _first(pieces, count), pause=answer.pause)
 
     async def _break(self, error: script.HttpError, answer: script.Answer, after: int) -> None:
-        if not self.turn.streaming:
+        if not self.model_call.streaming:
             return await self._refuse(error)
         await self._stream(answer, count=after)
         await self._send(iter([self.wire.error(error, within_stream=True)]))
@@ -270,7 +274,7 @@ class _Exchange:
             self.record.status = status
 
     async def _send(self, pieces: Iterator[bytes], *, pause: float = 0.0) -> None:
-        await self._open(status=200, content_type=self.wire.content_type(streaming=self.turn.streaming))
+        await self._open(status=200, content_type=self.wire.content_type(streaming=self.model_call.streaming))
         for piece in pieces:
             if self.record.pieces:
                 await self._wait(pause)

@@ -30,7 +30,7 @@ def genuine(signature: bytes, content: bytes) -> bool:
 
 
 def of_call(name: str, args: Mapping[str, Any]) -> bytes:
-    """What the signature of a call covers; the order of the arguments is not part of it."""
+    """Return what the signature of a call covers; the order of the arguments is not part of it."""
     return json.dumps([name, args], sort_keys=True).encode()
 
 

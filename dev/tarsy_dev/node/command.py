@@ -1,4 +1,4 @@
-"""`make node` and `make node-down`: a control plane and one real node in the background, for whoever wants to look."""
+"""`make node` and `make node-down`: a control plane and one real node in the background."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Node:
                 cache.say("starting a control plane and a node, which takes about 20 seconds")
                 self._supervisor.start(timeout=240)
         print(f"The node is up after {time.monotonic() - start:.0f} s. Next:\n")
-        print(f"  . {background.shown(self._env)} && kubectl get pods -A\n")
+        print(f"  . {background.typed_path(self._env)} && kubectl get pods -A\n")
         print("It goes on in the background until 'make node-down'.")
 
     def down(self) -> None:

@@ -1,4 +1,4 @@
-"""What a real node needs of the machine, and whether it is there."""
+"""Requirements of a real node on the machine, and whether they are met."""
 
 from __future__ import annotations
 

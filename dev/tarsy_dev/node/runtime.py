@@ -12,7 +12,7 @@ from tarsy_dev.node import addresses, networks
 SOCKET = Path("/run/containerd/containerd.sock")
 PLUGINS = Path("/usr/lib/cni")
 PAUSE = "localhost/peer:1"
-"""What each pod's first container runs."""
+"""The image of each pod's first container."""
 
 _CONFIG = f"""\
 version = 2

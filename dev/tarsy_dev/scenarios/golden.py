@@ -41,18 +41,18 @@ SENTENCES: Mapping[causes.CauseClass, str] = {
 """A sentence that claims each class, and no other."""
 
 
-def player(known: Sequence[scenarios.Scenario]) -> script.Script:
+def player(all_scenarios: Sequence[scenarios.Scenario]) -> script.Script:
     """Return the script for these scenarios, which it tells apart by the namespaces of their alerts."""
-    opened = {each.name: worlds.load(each.world) for each in known}
+    opened = {each.name: worlds.load(each.world) for each in all_scenarios}
 
-    def answer(turn: script.Turn) -> script.Answer:
-        asked = "\n".join(message.text for message in turn.messages if message.role == "user")
+    def answer(model_call: script.Turn) -> script.Answer:
+        asked = "\n".join(message.text for message in model_call.messages if message.role == "user")
         if asked.startswith("Judge whether"):
             return script.Answer(text="VERDICT: right\nIt names the cause.")
-        scenario = next(each for each in known if f'"{each.document.alert.labels["namespace"]}"' in asked)
-        results = [result for message in turn.messages for result in message.results]
-        if turn.kind == "agent" and not results:
-            names = {tool.short: tool.name for tool in turn.tools}
+        scenario = next(each for each in all_scenarios if f'"{each.document.alert.labels["namespace"]}"' in asked)
+        results = [result for message in model_call.messages for result in message.results]
+        if model_call.kind == "agent" and not results:
+            names = {tool.short: tool.name for tool in model_call.tools}
             return script.Answer(
                 text="I look at what the alert is about.",
                 calls=tuple(

@@ -161,8 +161,8 @@ class Kubelets:
                 self.logs[metadata["namespace"], metadata["name"], container["name"], is_previous] = text
         state = wanted.get("state", {"running": {"startedAt": started}})
         if reason := state.get("waiting", {}).get("reason"):
-            shown = "trying and failing to pull image" if reason == "ImagePullBackOff" else reason
-            self.waiting[metadata["namespace"], metadata["name"], container["name"]] = shown
+            waiting_reason = "trying and failing to pull image" if reason == "ImagePullBackOff" else reason
+            self.waiting[metadata["namespace"], metadata["name"], container["name"]] = waiting_reason
         is_running = "running" in state
         identity = hashlib.sha256(f"{metadata['uid']}{container['name']}".encode()).hexdigest()
         image = _digest(container["image"]).hex()

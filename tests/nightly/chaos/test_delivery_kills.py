@@ -79,11 +79,11 @@ async def test_every_end_is_told_in_order_although_two_leaders_are_killed_and_on
         await database.close()
         await third.stop()
 
-    uids = {item["metadata"]["uid"] for item in objects.values()}
+    uids = {manifest["metadata"]["uid"] for manifest in objects.values()}
     sent = [json.loads(request.body) for request in receiver.requests if request.path == "/hook"]
-    told = {uid: [message for message in sent if message["investigation"]["id"] == uid] for uid in uids}
-    assert sum(map(len, told.values())) == len(sent)
-    for messages in told.values():
+    messages_by_uid = {uid: [message for message in sent if message["investigation"]["id"] == uid] for uid in uids}
+    assert sum(map(len, messages_by_uid.values())) == len(sent)
+    for messages in messages_by_uid.values():
         assert messages[-1]["event"] == "ended"
         for former, later in itertools.pairwise(messages):
             assert EVENTS.index(former["event"]) <= EVENTS.index(later["event"])

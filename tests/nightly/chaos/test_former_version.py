@@ -94,22 +94,22 @@ class Installation:
         return name
 
     async def names(self, condition: str = "true") -> list[str]:
-        found = await repeats.rows(self._operator, f"SELECT name FROM investigations WHERE {condition}")  # noqa: S608
-        return [row["name"] for row in found]
+        rows = await repeats.rows(self._operator, f"SELECT name FROM investigations WHERE {condition}")  # noqa: S608
+        return [row["name"] for row in rows]
 
     async def status(self, name: str, *, waiting_for: str) -> dict[str, Any]:
         """Wait until the status of an investigation says what it waits for; return it."""
         async with patience.limit():
             while True:
-                shown = json.loads(await self._operator.kubectl("get", "inv", name, "-o", "json"))
-                status: dict[str, Any] = shown.get("status", {})  # the one that was killed may not have written it
+                manifest = json.loads(await self._operator.kubectl("get", "inv", name, "-o", "json"))
+                status: dict[str, Any] = manifest.get("status", {})  # the one that was killed may not have written it
                 if f"waits for {waiting_for}" in json.dumps(status.get("conditions")):
                     return status
 
-    async def asked(self, name: str) -> None:
+    async def await_request(self, name: str) -> None:
         """Wait until a model was asked about an investigation."""
         wanted = f"{self._operator.namespace}/{name}"
-        await self._llm.wait_for(lambda requests: any(one.key.investigation == wanted for one in requests))
+        await self._llm.wait_for(lambda requests: any(request.key.investigation == wanted for request in requests))
 
 
 @pytest.fixture
@@ -131,13 +131,13 @@ async def test_rolling_upgrade_under_kills_loses_no_alert_and_runs_none_twice(
 ) -> None:
     await operator.apply(repeats.CHAIN)
     await installation.start("former")
-    await installation.asked(await installation.alert("former"))
+    await installation.await_request(await installation.alert("former"))
     await migrate(operator.database_url)  # in the middle of an investigation
     await installation.start("new")
     chance = random.Random(20261127)  # noqa: S311 - the same kills each time
     for number in range(KILLS):
         name = await installation.alert(("former", "new")[number % 2])
-        await installation.asked(name)
+        await installation.await_request(name)
         await asyncio.sleep(chance.uniform(0, 1.0))  # not for the test's sake: where in the run the kill falls
         victim = chance.choice(("former", "new"))
         await installation.kill(victim)
@@ -161,7 +161,7 @@ async def test_rollback_goes_on_with_new_alerts_and_leaves_what_it_cannot_read_t
     await migrate(operator.database_url)
     await installation.start("new")
     begun = await installation.alert("new")
-    await installation.asked(begun)
+    await installation.await_request(begun)
     await installation.kill("new")
     assert "was changed" in migrate_by(former, operator.database_url)
     await installation.start("former")

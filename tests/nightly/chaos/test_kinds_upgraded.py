@@ -80,22 +80,22 @@ async def test_stored_objects_with_refused_patterns_are_told_about_it_after_an_u
     index = functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={})
     conditions = chains.Reconciler(cluster=cluster, database=database, index=index, owner=UUID(int=1))
     await conditions.reconcile(cluster.served.own)
-    found = json.loads(apply("get", "chains", "-o", "json"))
-    said = {
-        (one["metadata"]["name"], condition["status"], condition["reason"]): condition["message"]
-        for one in found["items"]
-        for condition in one["status"]["conditions"]
+    listed = json.loads(apply("get", "chains", "-o", "json"))
+    ready_messages = {
+        (chain["metadata"]["name"], condition["status"], condition["reason"]): condition["message"]
+        for chain in listed["items"]
+        for condition in chain["status"]["conditions"]
         if condition["type"] == "Ready"
     }
     words = "'pods_l*' is not server.tool: write 'kubernetes-server.pods_l*' or '*.pods_l*'"
-    assert said.pop(("good", "True", "Ready")) == ""
-    assert said.pop(("open", "False", "PatternInvalid")).startswith(f"spec.stages.0.tools.deny.0: {words}")
+    assert ready_messages.pop(("good", "True", "Ready")) == ""
+    assert ready_messages.pop(("open", "False", "PatternInvalid")).startswith(f"spec.stages.0.tools.deny.0: {words}")
 
     admitting = investigations.Reconciler(cluster=cluster, database=database, index=index, mask=str, workers=1)
     reasons = {}
     for name in ("of-open", "narrowed"):
         uid = json.loads(apply("get", "inv", name, "-o", "json"))["metadata"]["uid"]
         await admitting.reconcile(investigations.Key(namespace=cluster.served.own, name=name, uid=uid))
-        told = await queue.summary(database, UUID(uid))
-        reasons[name] = told.reason, words in (told.message or "")
+        summary = await queue.summary(database, UUID(uid))
+        reasons[name] = summary.reason, words in (summary.message or "")
     assert reasons == {"of-open": ("ChainNotReady", True), "narrowed": ("MCPSelectionInvalid", True)}

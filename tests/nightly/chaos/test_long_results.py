@@ -17,11 +17,11 @@ LENGTH = 100_000
 SUMMARY = "All work and no play, 4,762 times."
 
 
-def looking(turn: model.Turn) -> model.Answer:
-    if turn.kind == "tool_summary":
+def looking(model_call: model.Turn) -> model.Answer:
+    if model_call.kind == "tool_summary":
         return model.Answer(text=SUMMARY)
-    calls = () if turn.iteration else (model.Call(name="tools__flood", args={"size": LENGTH}),)
-    return model.Answer(text="" if calls else "It is dull.", calls=model.keyed(turn, calls))
+    calls = () if model_call.iteration else (model.Call(name="tools__flood", args={"size": LENGTH}),)
+    return model.Answer(text="" if calls else "It is dull.", calls=model.keyed(model_call, calls))
 
 
 @pytest.mark.parametrize(
@@ -43,22 +43,22 @@ async def test_an_operator_that_dies_around_a_summary_is_followed_by_one_that_go
     first = await operator.start(lease=LEASE, env={"TARSY_FAILPOINTS": failpoint})
     await first.ended()
     second = await operator.start(lease=LEASE)
-    found = await operator.finished("web-crash")
-    assert found["web-crash"]["status"]["phase"] == "Completed"
+    by_name = await operator.finished("web-crash")
+    assert by_name["web-crash"]["status"]["phase"] == "Completed"
     assert len(toolbox.calls) == 1, "its result was committed"
-    assert len(llm.of(kind="tool_summary")) == summaries
-    assert len(llm.of(kind="agent")) == 2
-    read = llm.of(kind="agent")[-1].body["contents"][-1]["parts"][0]["functionResponse"]["response"]["output"]
+    assert len(llm.requests_of(kind="tool_summary")) == summaries
+    assert len(llm.requests_of(kind="agent")) == 2
+    read = llm.requests_of(kind="agent")[-1].body["contents"][-1]["parts"][0]["functionResponse"]["response"]["output"]
     assert read.endswith(SUMMARY)
-    usage = found["web-crash"]["status"]["usage"]
+    usage = by_name["web-crash"]["status"]["usage"]
     assert usage["llmCalls"] == 3
     await second.stop()
 
 
-def searching(turn: model.Turn) -> model.Answer:
-    if turn.iteration == 0:
-        return model.Answer(calls=model.keyed(turn, (model.Call(name="tools__flood", args={"size": LENGTH}),)))
-    if turn.iteration == 1:
+def searching(model_call: model.Turn) -> model.Answer:
+    if model_call.iteration == 0:
+        return model.Answer(calls=model.keyed(model_call, (model.Call(name="tools__flood", args={"size": LENGTH}),)))
+    if model_call.iteration == 1:
         return model.Answer(calls=(model.Call(name="result__search", args={"call": "0.0", "pattern": "dull|play"}),))
     return model.Answer(text="It is dull.")
 
@@ -76,11 +76,11 @@ async def test_an_operator_that_dies_around_a_search_is_followed_by_one_that_fin
     first = await operator.start(lease=LEASE, env={"TARSY_FAILPOINTS": failpoint})
     await first.ended()
     second = await operator.start(lease=LEASE)
-    found = await operator.finished("web-crash")
-    assert found["web-crash"]["status"]["phase"] == "Completed"
-    assert found["web-crash"]["status"]["usage"]["toolCalls"] == 2
+    by_name = await operator.finished("web-crash")
+    assert by_name["web-crash"]["status"]["phase"] == "Completed"
+    assert by_name["web-crash"]["status"]["usage"]["toolCalls"] == 2
     assert len(toolbox.calls) == 1, "its result was committed"
-    last = llm.of(kind="agent")[-1]
+    last = llm.requests_of(kind="agent")[-1]
     read = last.body["contents"][-1]["parts"][0]["functionResponse"]["response"]["output"]
     lines = LENGTH // len("all work and no play\n")
     assert read.startswith(f"[{lines} lines match; searched: {lines + 1} lines.")

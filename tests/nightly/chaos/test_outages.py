@@ -36,7 +36,7 @@ LEASE = timedelta(seconds=3)
 
 
 @pytest.mark.usefixtures("own_plane")
-async def test_without_etcd_runs_go_on_alerts_are_refused_and_afterwards_all_is_right(
+async def test_outage_of_etcd_lets_runs_go_on_refuses_alerts_and_heals_afterwards(
     operator: Operator, plane: ControlPlane, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     await outages.outlast_api_server("etcd", operator, plane, llm, toolbox)
@@ -48,14 +48,14 @@ async def test_an_operator_that_starts_without_an_api_server_works_once_there_is
 ) -> None:
     llm.script = model.answers("root cause")
     await operator.apply(CHAIN)
-    await operator.accounts.kubeconfig("all")  # while there is somebody to ask for it
+    await operator.accounts.kubeconfig("all")  # while there is an API server to ask for it
     async with without(plane, "kube-apiserver"):
         process = await operator.start()
         await reads(process, "the API server (api, controller)", WATCH)
     await reads(process)
     await operator.apply(manifests.investigation())
-    found = await operator.finished("web-crash")
-    assert found["web-crash"]["status"]["phase"] == "Completed"
+    by_name = await operator.finished("web-crash")
+    assert by_name["web-crash"]["status"]["phase"] == "Completed"
     await process.stop()
 
 
@@ -91,9 +91,9 @@ async def test_a_short_end_of_the_database_repeats_nothing(
     await process.logged("action=commit_waits")
     assert len(llm.requests) == 1
     await asyncio.to_thread(postgres.start)
-    found = await check_afterwards(operator, process)
-    assert found["web-crash"]["status"]["attempts"] == 1
-    check_calls(operator, llm, toolbox, names=found)
+    by_name = await check_afterwards(operator, process)
+    assert by_name["web-crash"]["status"]["attempts"] == 1
+    check_calls(operator, llm, toolbox, names=by_name)
 
 
 async def check_successor(
@@ -104,10 +104,10 @@ async def check_successor(
     assert await llm.wait_for(lambda _: request.end) == "client closed"
     script.go()
     await operator.start(lease=LEASE)
-    found = await operator.finished()
-    status = found["web-crash"]["status"]
+    by_name = await operator.finished()
+    status = by_name["web-crash"]["status"]
     assert (status["phase"], status["attempts"]) == ("Completed", attempts)
-    check_calls(operator, llm, toolbox, names=found, again=1)
+    check_calls(operator, llm, toolbox, names=by_name, again=1)
 
 
 @pytest.mark.usefixtures("own_plane")

@@ -36,7 +36,7 @@ RUNNING = "SELECT count(*) FROM work, pg_sleep(0.02) WHERE state = 'running'"
 
 
 def alert(number: int, status: str = "firing") -> dict[str, Any]:
-    """Of a deployment or of a node."""
+    """Return an alert of a deployment or of a node."""
     cause = number % CAUSES
     about = {"node": f"n{cause}"} if cause % 2 else {"namespace": "shop", "deployment": f"d{cause}"}
     return {
@@ -173,11 +173,13 @@ async def test_storm_of_an_ha_pair_is_one_investigation_for_each_cause_although_
     assert sorted(row["fingerprint"] for row in rows) == [f"{number:016x}" for number in range(ALERTS)]
     causes = {(int(row["fingerprint"], 16) % CAUSES, row["investigation"]) for row in rows}
     assert len(causes) == CAUSES
-    assert {str(investigation) for _, investigation in causes} == {item["metadata"]["uid"] for item in objects.values()}
-    assert {item["status"]["alertStatus"] for item in objects.values()} == {"resolved"}
+    assert {str(investigation) for _, investigation in causes} == {
+        manifest["metadata"]["uid"] for manifest in objects.values()
+    }
+    assert {manifest["status"]["alertStatus"] for manifest in objects.values()} == {"resolved"}
 
 
-async def test_no_more_runs_of_a_chain_than_its_limit_although_operators_are_killed(
+async def test_runs_of_a_chain_stay_within_its_limit_although_operators_are_killed(
     operator: Operator, llm: model.Server
 ) -> None:
     print(f"seed {SEED}")
@@ -205,7 +207,7 @@ async def test_no_more_runs_of_a_chain_than_its_limit_although_operators_are_kil
             operators[victim] = await operator.start(lease=LEASE)
         objects = await operator.finished(*names)
     assert max(counts) == LIMIT
-    assert {item["status"]["phase"] for item in objects.values()} == {"Completed"}
+    assert {manifest["status"]["phase"] for manifest in objects.values()} == {"Completed"}
 
 
 async def test_severer_alerts_raise_what_waits_although_operators_are_killed(
@@ -219,15 +221,15 @@ async def test_severer_alerts_raise_what_waits_although_operators_are_killed(
     pair = Pair(operator, chance, lease=LEASE, role="api")
     await pair.start()
 
-    def of(severity: str, *, numbers: Sequence[int]) -> tuple[str, list[dict[str, Any]]]:
+    def group_of(severity: str, *, numbers: Sequence[int]) -> tuple[str, list[dict[str, Any]]]:
         made = [alert(number) for number in numbers]
         return "{}", [each | {"labels": {**each["labels"], "severity": severity}} for each in made]
 
-    first = [of("warning", numbers=range(CAUSES))]
+    first = [group_of("warning", numbers=range(CAUSES))]
     assert await pair.storm(first, kills=1) <= {"created", "joined", "repeated"}
     # causes 0 and 4 get less severe ones than their first, 1 and 5 as severe, 2 and 6 severer, 3 and 7 the severest
     added = [
-        of(severity, numbers=[cause + CAUSES * (1 + number * 5 + repeat)])
+        group_of(severity, numbers=[cause + CAUSES * (1 + number * 5 + repeat)])
         for cause in range(CAUSES)
         for number, severity in enumerate(("other", "info", "warning", "high", "critical"))
         for repeat in range(5)

@@ -1,4 +1,6 @@
-"""What an API server answers only at its worst, or by a clock that is not ours: here one answers as it is told."""
+"""Answers of an API server that come only at its worst, or by a clock that is not ours: here a fake one answers as a
+test sets it.
+"""
 
 from __future__ import annotations
 
@@ -41,15 +43,15 @@ class Pages:
         self.begun += not second
         if second and self.begun <= self._expired:
             return answers.refusal(410, EXPIRED)
-        item = {"metadata": {"name": "two" if second else "one", "uid": "2" if second else "1"}}
-        return 200, {"metadata": {} if second else {"continue": "second"}, "items": [item]}
+        manifest = {"metadata": {"name": "two" if second else "one", "uid": "2" if second else "1"}}
+        return 200, {"metadata": {} if second else {"continue": "second"}, "items": [manifest]}
 
 
 async def test_a_list_whose_pages_have_expired_is_begun_anew(tmp_path: Path) -> None:
     pages = Pages(expired=2)
     async with answers.answering(pages, folder=tmp_path) as cluster:
-        found = await objects.list_investigations(cluster, namespace="tarsy")
-    assert ([metadata.name for metadata in found], pages.begun) == (["one", "two"], 3)
+        listed = await objects.list_investigations(cluster, namespace="tarsy")
+    assert ([metadata.name for metadata in listed], pages.begun) == (["one", "two"], 3)
 
 
 async def test_a_list_whose_pages_always_expire_is_given_up(tmp_path: Path) -> None:
@@ -120,12 +122,16 @@ async def test_chains_are_listed_once_for_all_who_ask_at_that_moment_and_indexed
         return 200, {"items": [{"metadata": metadata, "spec": {"alertTypes": [f"v{version}"], "stages": [stage]}}]}
 
     def index(
-        found: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str], namespace: str, own: str
+        all_chains: Iterable[chains.AgentChain], /, *, unusable_providers: Mapping[str, str], namespace: str, own: str
     ) -> chain_index.ChainIndex:
         nonlocal indexed
         indexed += 1
         return chain_index.ChainIndex(
-            found, platform=platforms.Platform(), unusable_providers=unusable_providers, namespace=namespace, own=own
+            all_chains,
+            platform=platforms.Platform(),
+            unusable_providers=unusable_providers,
+            namespace=namespace,
+            own=own,
         )
 
     async with answers.answering(answer, folder=tmp_path) as cluster:
@@ -155,7 +161,7 @@ async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
     monkeypatch.setattr(investigations, "CHAIN_GRACE", 0.1)
     identity = uuid.uuid4()
     created = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    found = {
+    manifest = {
         "metadata": {"name": "web-crash", "namespace": "tarsy", "uid": str(identity), "creationTimestamp": created},
         "spec": {"alertType": "X", "alertData": "web-0 restarts"},
     }
@@ -163,7 +169,7 @@ async def test_the_wait_for_a_chain_does_not_depend_on_whose_clock_is_right(
     def answer(request: web.Request) -> tuple[int, dict[str, Any]]:
         if request.path == NAMESPACE:
             return 200, {"metadata": {"uid": "1"}}
-        return 200, found if f"/{kind.PLURAL}/" in request.path else {"metadata": {}, "items": []}
+        return 200, manifest if f"/{kind.PLURAL}/" in request.path else {"metadata": {}, "items": []}
 
     index = functools.partial(chain_index.ChainIndex, platform=platforms.Platform(), unusable_providers={})
     async with answers.answering(answer, folder=tmp_path) as cluster, patience.limit():

@@ -50,7 +50,9 @@ class Controller:
     """The duties of one process that are about budgets and messages."""
 
     def __init__(self, cluster: client.Cluster, database: databases.Database, **named: dict[str, Any]) -> None:
-        made = {name: {"events": ["budget"], "allowed_namespaces": ["shop"], **given} for name, given in named.items()}
+        made = {
+            name: {"events": ["budget"], "allowed_namespaces": ["shop"], **fields} for name, fields in named.items()
+        }
         self.platform = platforms.Platform.model_validate({"budgets": {"team": BUDGET}, "deliveries": made})
         self.database = database
         self.events = budget_events.BudgetEvents(
@@ -105,17 +107,17 @@ def hook(url: str, **settings: Any) -> dict[str, Any]:
 async def test_each_threshold_is_told_once_in_a_period_by_whichever_process(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
-    one, other = (Controller(cluster, database, hook=hook(receiver.url)) for _ in range(2))
-    await one.spend(49)
-    await one.spend(100, namespace="bank")
+    first, other = (Controller(cluster, database, hook=hook(receiver.url)) for _ in range(2))
+    await first.spend(49)
+    await first.spend(100, namespace="bank")
     assert await queue.rows(database, "SELECT 1 FROM budget_messages") == [], "it may not hear of bank"
-    for number, (amount, process) in enumerate([(1, one), (30, other), (20, one)], 1):
+    for number, (amount, process) in enumerate([(1, first), (30, other), (20, first)], 1):
         await process.spend(amount)
         await other.events.post()
         async with process.sending():
             assert len(await receiver.has(number)) == number
             await process.settled()
-    assert await one.settled() == [("hook", 100, 0, "")]
+    assert await first.settled() == [("hook", 100, 0, "")]
     bodies = [json.loads(request.body) for request in receiver.requests]
     assert [body["budget"]["threshold"] for body in bodies] == [50, 80, 100]
     ((period,),) = await queue.rows(database, "SELECT DISTINCT period FROM budget_ledgers")
@@ -146,13 +148,13 @@ async def test_each_threshold_is_told_once_in_a_period_by_whichever_process(
     assert len({body["id"] for body in bodies}) == 3
     for table in ("budget_ledgers", "budget_messages"):
         await queue.execute(database, f"UPDATE {table} SET period = '2001-01'")  # noqa: S608 - a table's name
-    await one.spend(50)
-    async with one.sending():
+    await first.spend(50)
+    async with first.sending():
         await receiver.has(4)
-        await one.settled(2)
+        await first.settled(2)
 
 
-async def test_while_a_receiver_is_away_the_highest_threshold_replaces_those_before(
+async def test_highest_threshold_replaces_earlier_ones_while_a_receiver_is_away(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
     receiver.answer = lambda _: web.Response(status=503)
@@ -162,10 +164,10 @@ async def test_while_a_receiver_is_away_the_highest_threshold_replaces_those_bef
         await receiver.has(3)
         assert [failing.receiver for failing in await stored.failing(database, ["hook", "deaf"])] == ["hook"]
         await process.spend(50)
-        told = len(receiver.requests)
+        sent_count = len(receiver.requests)
         receiver.answer = lambda _: web.Response()
         await process.settled()
-    assert len(receiver.requests) > told
+    assert len(receiver.requests) > sent_count
     assert json.loads(receiver.requests[-1].body)["budget"]["threshold"] == 100
     assert len({json.loads(request.body)["id"] for request in receiver.requests}) == 2
 

@@ -1,4 +1,4 @@
-"""What the chart renders for whatever values, and the manifests, on a real API server."""
+"""Rendered objects of the chart for any values, and the manifests, on a real API server."""
 
 from __future__ import annotations
 
@@ -31,12 +31,16 @@ def test_whatever_the_schema_takes_a_cluster_takes(plane: Administrator, namespa
             raise
         hypothesis.reject()
     # Pods need what is there already, and the Prometheus operator's kinds are not installed here.
-    asked = [one for one in objects if one["kind"] not in ("CustomResourceDefinition", "Pod", *PROMETHEUS_KINDS)]
+    asked = [
+        manifest
+        for manifest in objects
+        if manifest["kind"] not in ("CustomResourceDefinition", "Pod", *PROMETHEUS_KINDS)
+    ]
     missing = set(drawn.get("namespaces", ())) - set(plane.kubectl("get", "namespaces", "-o", NAMES).split())
     for name in sorted(missing):
         plane.create_namespace(name)
-    told = plane.kubectl("create", "--dry-run=server", "-f", "-", namespace=namespace, input=charts.text(asked))
-    assert told.count(" created ") == len(asked)
+    output = plane.kubectl("create", "--dry-run=server", "-f", "-", namespace=namespace, input=charts.text(asked))
+    assert output.count(" created ") == len(asked)
 
 
 def test_the_manifests_are_taken_by_kubectl_and_by_kustomize(plane: Administrator) -> None:
@@ -45,11 +49,11 @@ def test_the_manifests_are_taken_by_kubectl_and_by_kustomize(plane: Administrato
     written = list(yaml.load_all((chart.MANIFESTS / "install.yaml").read_text(), Loader=yaml.CSafeLoader))
 
     def by_name(objects: list[Object]) -> dict[tuple[str, str], Object]:
-        return {(one["kind"], one["metadata"]["name"]): one for one in objects}
+        return {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in objects}
 
     assert by_name(built) == by_name(written)
     plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(chart.MANIFESTS / "install.yaml"))
     plane.kubectl("apply", "--server-side", "-f", str(tools.ROOT / "manifests/chains"), namespace="tarsy")
-    found = json.loads(plane.kubectl("get", "deployments,chains", "-o", "json", namespace="tarsy"))["items"]
-    assert {one["metadata"]["name"] for one in found} >= {"tarsy", "tarsy-mcp", "kubernetes-agent-chain"}
+    listed = json.loads(plane.kubectl("get", "deployments,chains", "-o", "json", namespace="tarsy"))["items"]
+    assert {manifest["metadata"]["name"] for manifest in listed} >= {"tarsy", "tarsy-mcp", "kubernetes-agent-chain"}
     plane.kubectl("delete", "namespace", "tarsy", "--wait=false")

@@ -55,16 +55,16 @@ async def test_budgets_that_a_person_may_not_see_are_told_with_the_rights_that_s
     kubeconfig = plane.kubeconfig(namespace=cluster.served.own)
     command = command_line.CommandLine(kubectl=programs["kubectl"], kubeconfig=kubeconfig, env={})
 
-    async def shown(token: str, **known: budgets.Budget) -> command_line.Ended:
-        parts = apis.parts(cluster=cluster, database=database, token="webhook", known_budgets=known)
+    async def run_budgets(token: str, **budgets_by_name: budgets.Budget) -> command_line.Ended:
+        parts = apis.parts(cluster=cluster, database=database, token="webhook", known_budgets=budgets_by_name)
         async with apis.listening(parts) as url:
             return await command.other(TARSY_API=url, TARSY_TOKEN=token).run("budgets")
 
-    seen = await shown(lister, day=BUDGET)
+    seen = await run_budgets(lister, day=BUDGET)
     assert (seen.code, seen.err, seen.out.splitlines()[1].split()[0]) == (0, "", "day")
-    none = await shown(lister)
+    none = await run_budgets(lister)
     assert (none.code, none.out, none.err) == (0, "", NONE_SEEN)
-    refused = await shown(stranger, day=BUDGET)
+    refused = await run_budgets(stranger, day=BUDGET)
     user = f"system:serviceaccount:{cluster.served.own}:stranger-{suffix}"
     message = f"Error: 403: User {user} may not list agentchains in namespace {cluster.served.own}\n"
     assert (refused.code, refused.out, refused.err) == (failures.Refused.exit_code, "", message)

@@ -107,12 +107,12 @@ async def test_messages_at_which_a_receiver_fails_let_the_others_go_first(
     assert any(b"good" in request.body for request in receiver.requests)
 
 
-async def test_what_is_deleted_is_not_sent_and_a_new_address_takes_what_waits(
+async def test_message_about_a_deleted_investigation_is_not_sent_and_a_new_address_takes_others(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
     duty = Duty(cluster, database, hook=webhook("http://127.0.0.1:1/"))
     async with duty.running():
-        gone, kept = await ended(database, "gone"), await ended(database, "kept")
+        gone, remaining = await ended(database, "gone"), await ended(database, "kept")
         await until(database, "SELECT 1 FROM deliveries", rows=2)
         assert await deletion.delete(database, gone, by=queue.CALLER) is None
         duty.platform = duty.platform.model_copy(update={"deliveries": {"hook": webhook(receiver.url)}})
@@ -120,11 +120,11 @@ async def test_what_is_deleted_is_not_sent_and_a_new_address_takes_what_waits(
         async with patience.limit():
             while await queue.rows(database, "SELECT count(*) FROM deliveries") != [(1,)]:
                 pass
-    told = [json.loads(request.body)["investigation"]["id"] for request in receiver.requests]
-    assert told == [str(kept)]
+    delivered_ids = [json.loads(request.body)["investigation"]["id"] for request in receiver.requests]
+    assert delivered_ids == [str(remaining)]
 
 
-async def test_what_waits_is_not_sent_to_a_receiver_that_may_not_hear_of_it_any_more(
+async def test_waiting_message_is_not_sent_to_a_receiver_that_may_no_longer_get_it(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
     duty = Duty(cluster, database, hook=webhook("http://127.0.0.1:1/"))
@@ -196,21 +196,21 @@ async def test_receiver_that_was_removed_and_put_back_gets_what_waits_signed_wit
         duty.platform = present
         secret.write_text(f"whsec_{KEY}\n")
         assert await settled(database, 3) == [("hook", "ended", 0, False)] + [("other", "ended", 0, False)] * 2
-    told = [json.loads(request.body)["investigation"]["name"] for request in receiver.requests[sent:]]
-    assert sorted(told) == ["first", "second"], "it hears no more of what ended while it was not in the file"
+    delivered_names = [json.loads(request.body)["investigation"]["name"] for request in receiver.requests[sent:]]
+    assert sorted(delivered_names) == ["first", "second"], "it hears no more of what ended while it was not in the file"
 
 
 async def test_text_that_raises_is_replaced_and_a_body_that_loops_or_raises_is_named_and_delays_no_other(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
-    told = {
+    receivers_by_name = {
         "text": webhook(f"{receiver.url}/text", text="{{ investigation.labels.nothing.more }}"),
         "loops": webhook(
             receiver.url, body="{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"
         ),
         "raises": webhook(receiver.url, body="{{ 1 // 0 }}"),
     }
-    async with Duty(cluster, database, **told).running():
+    async with Duty(cluster, database, **receivers_by_name).running():
         identity = await ended(database)
         assert await settled(database) == [("text", "ended", 0, False)]
         await until(database, "SELECT 1 FROM deliveries WHERE problem <> ''", rows=2)
@@ -228,8 +228,8 @@ async def test_slack_thread_tells_of_a_stage_that_ended_before_the_first_message
     monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
     workspace = slack.Slack(limits=1000)
     receiver.answer = workspace.answer
-    told = channel(receiver.url, events=["started", "updated", "ended"])
-    async with Duty(cluster, database, slack=told).running():
+    slack_settings = channel(receiver.url, events=["started", "updated", "ended"])
+    async with Duty(cluster, database, slack=slack_settings).running():
         await queue.admit(database, queue.subject(), chain=queue.chain(stages=[manifests.stage("collect")]))
         writing = await queue.opened(database, await queue.claimed(database))
         await until(database, "SELECT 1 FROM deliveries WHERE problem <> ''")
@@ -249,13 +249,13 @@ async def test_slack_thread_tells_of_each_stage_once_and_the_message_of_the_aler
     workspace = slack.Slack()
     receiver.answer = workspace.answer
     stages = [{"name": name, "agent": "KubernetesAgent"} for name in ("collect", "analysis")]
-    told = channel(receiver.url, events=["started", "updated", "ended"])
+    slack_settings = channel(receiver.url, events=["started", "updated", "ended"])
 
     async def sent(state: str) -> None:
         rows = f"SELECT 1 FROM deliveries WHERE next_at IS NULL AND sent_event || sent_told_of = '{state}'"  # noqa: S608
         await until(database, rows)
 
-    async with Duty(cluster, database, slack=told).running():
+    async with Duty(cluster, database, slack=slack_settings).running():
         identity = await queue.admit(database, queue.subject(severity="critical"), chain=queue.chain(stages=stages))
         writing = await queue.opened(database, await queue.claimed(database))
         await writing.commit(stories.stage_started("collect"))
@@ -380,7 +380,7 @@ async def test_slack_errors_are_named_and_rest_the_receiver(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
-    told = {
+    receivers_by_name = {
         "elsewhere": channel(receiver.url, channel="C0000"),
         "garbage": channel(f"{receiver.url}/%zz"),
         "without": channel(receiver.url, token_env="NOT_SET"),
@@ -393,7 +393,7 @@ async def test_slack_errors_are_named_and_rest_the_receiver(
         return web.Response(text=answers[0]) if answers else slack.Slack().answer(request)
 
     receiver.answer = answer
-    async with Duty(cluster, database, **told).running():
+    async with Duty(cluster, database, **receivers_by_name).running():
         await ended(database)
         await until(database, "SELECT 1 FROM deliveries WHERE attempts > 1 AND problem <> ''", rows=4)
         problems = dict(await queue.rows(database, "SELECT receiver, problem FROM deliveries"))
@@ -421,8 +421,10 @@ async def test_grafana_has_an_annotation_on_the_alerts_dashboard_and_no_text_of_
 ) -> None:
     site = grafana.Grafana()
     receiver.answer = site.answer
-    told = dashboards(f"{receiver.url}/", events=["started", "ended", "resolved"], text="{{ investigation.summary }}")
-    async with Duty(cluster, database, grafana=told).running():
+    grafana_settings = dashboards(
+        f"{receiver.url}/", events=["started", "ended", "resolved"], text="{{ investigation.summary }}"
+    )
+    async with Duty(cluster, database, grafana=grafana_settings).running():
         await ended(database, "elsewhere", alert("unknown"))
         await until(database, "SELECT 1 FROM deliveries WHERE problem = 'it answers 404'")
         await ended(database, "without")
@@ -460,11 +462,11 @@ async def test_annotation_of_a_process_that_died_is_found_by_its_tag_and_a_delet
         return answered
 
     receiver.answer = answer
-    told = dashboards(receiver.url, events=["ended", "resolved"])
-    async with Duty(cluster, database, grafana=told).running():
-        await ended(database, data=alert("shop"))
+    grafana_settings = dashboards(receiver.url, events=["ended", "resolved"])
+    async with Duty(cluster, database, grafana=grafana_settings).running():
+        await ended(database, alert_data=alert("shop"))
         await dead.wait()
-    async with Duty(cluster, database, grafana=told).running():
+    async with Duty(cluster, database, grafana=grafana_settings).running():
         await settled(database)
         assert (len(site.annotations), site.calls) == (1, ["POST", "GET", "PATCH"])
         site.annotations.clear()
@@ -482,8 +484,8 @@ async def test_incident_of_an_alert_has_a_note_and_an_alert_of_people_has_none(
     key = '{}:{alertname="KubePodCrashLooping"}'
     incident = account.opened(hashlib.sha256(key.encode()).hexdigest())
     settings = {"type": "pagerduty", "from_email": pagerduty.USER, "token_env": "PD_KEY", "base_url": receiver.url}
-    told = deliveries.PagerDuty.model_validate(settings | {"allowed_namespaces": ["tarsy"]})
-    async with Duty(cluster, database, pagerduty=told).running():
+    pagerduty_settings = deliveries.PagerDuty.model_validate(settings | {"allowed_namespaces": ["tarsy"]})
+    async with Duty(cluster, database, pagerduty=pagerduty_settings).running():
         await ended(database, "of-people")
         identity = await ended(database)
         await settled(database, 2)

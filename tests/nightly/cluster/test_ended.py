@@ -1,4 +1,4 @@
-"""What has ended costs nothing, neither at idle nor at a start; what changes of it is noticed all the same."""
+"""Ended investigations cost nothing, neither at idle nor at a start; changes of them are noticed all the same."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from tarsy_dev import patience, proxy
 from tarsy_dev.controlplane import Administrator, ControlPlane
 
 UID_BYTES = 16
-"""What a uid takes at least, however well a list is compressed."""
+"""The fewest bytes of a uid, however well a list is compressed."""
 
 
 class Controller:
-    """What a controller does about investigations: it watches and reconciles; its duties the test has done."""
+    """A controller, as far as investigations go: it watches and reconciles; its duties are run by the test."""
 
     def __init__(self, cluster: client.Cluster, database: databases.Database, between: proxy.Proxy) -> None:
         self.between = between
-        """What its requests pass through."""
+        """The proxy that its requests pass through."""
         index = functools.partial(chain_index.ChainIndex, platform=queue.PLATFORM, unusable_providers={})
         self.reconciler = investigations.Reconciler(
             cluster=cluster, database=database, index=index, mask=str, workers=2
@@ -99,10 +99,10 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 def reads(plane: Administrator) -> int:
     """How often the API server was asked for one investigation so far."""
     counted = plane.kubectl("get", "--raw", "/metrics")
-    found = re.findall(
+    amounts = re.findall(
         r'^apiserver_request_total\{.*resource="alertinvestigations".*verb="GET".*\} (\S+)$', counted, re.MULTILINE
     )
-    return round(sum(map(float, found)))
+    return round(sum(map(float, amounts)))
 
 
 def create(plane: Administrator, namespace: str, manifest: dict[str, Any]) -> str:
@@ -117,18 +117,18 @@ def live_for(plane: Administrator, namespace: str, name: str, seconds: int) -> N
 
 async def lives_for(database: databases.Database, uid: str, seconds: int) -> bool:
     """Whether the store knows of this time to live."""
-    found = await queue.rows(database, "SELECT ttl_seconds FROM investigations WHERE id = :id", id=UUID(uid))
-    return found == [(seconds,)]
+    rows = await queue.rows(database, "SELECT ttl_seconds FROM investigations WHERE id = :id", id=UUID(uid))
+    return rows == [(seconds,)]
 
 
 async def ending(database: databases.Database, uid: str) -> str | None:
     """How it has ended, or None; "unknown" where it was never admitted."""
-    found = await summaries.load(database, UUID(uid))
-    return found.ending if found else "unknown"
+    summary = await summaries.load(database, UUID(uid))
+    return summary.ending if summary else "unknown"
 
 
 @pytest.mark.parametrize("count", [1000, 5000])
-async def test_neither_a_start_nor_an_idle_pass_looks_at_each(
+async def test_start_and_idle_pass_do_not_look_at_each_investigation(
     plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
@@ -178,7 +178,7 @@ async def test_a_change_of_one_that_has_ended_is_noticed_whenever_it_is_made(
 
 
 @pytest.mark.usefixtures("own_plane")
-async def test_what_a_watch_missed_while_the_api_server_restarted_is_noticed(
+async def test_change_missed_while_the_api_server_restarted_is_noticed(
     plane: ControlPlane,
     cluster: client.Cluster,
     database: databases.Database,

@@ -126,7 +126,7 @@ def notification(*alerts: dict[str, Any], **fields: Any) -> bytes:
     return json.dumps({"version": "4", "receiver": "hook", "alerts": alerts} | fields).encode()
 
 
-async def test_of_a_large_notification_a_part_is_taken_and_the_rest_when_it_is_sent_again(
+async def test_large_notification_is_taken_in_part_and_the_rest_when_it_is_sent_again(
     api: API, watchdog: Watchdog, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "NEW_MAX", 10)
@@ -144,7 +144,7 @@ async def test_of_a_large_notification_a_part_is_taken_and_the_rest_when_it_is_s
         200,
         {"created": 5, "joined": 0, "repeated": 20, "resolved": 1, "ignored": 2},
     )
-    first, *outcomes, resolved, last = [one["outcome"] for one in receipt["alerts"]]
+    first, *outcomes, resolved, last = [alert_outcome["outcome"] for alert_outcome in receipt["alerts"]]
     assert (first, resolved, last) == ("ignored", "resolved", "ignored")
     assert Counter(outcomes) == {"repeated": 20, "created": 5}
     assert len(await queue.rows(database, "SELECT 1 FROM investigations")) == 26
@@ -254,7 +254,7 @@ async def test_flood_of_several_senders_leaves_each_alert_that_was_taken_with_on
         for number in range(NOTIFICATIONS):
             first = (sender * NOTIFICATIONS + number) * ALERTS
             receipt = await insist(notification(*(alert(first + offset) for offset in range(ALERTS))))
-            taken.extend(one["name"] for one in receipt["alerts"])
+            taken.extend(alert_outcome["name"] for alert_outcome in receipt["alerts"])
 
     async def drain() -> int:
         """Do what workers do, without a model."""
@@ -311,9 +311,9 @@ async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_i
     assert time.process_time() - started < 20
     assert (status, receipt["counts"]["ignored"], receipt["counts"]["created"]) == (200, 100_000, 1)
     assert len(receipt["alerts"]) == results.OUTCOMES_MAX
-    told = [record for record in caplog.records if record.name.startswith("tarsy.")]
-    assert [record.__dict__["action"] for record in told] == ["notification", "ignored"]
-    assert all(len(record.getMessage()) < 2 * results.TEXT_MAX for record in told)
+    records = [record for record in caplog.records if record.name.startswith("tarsy.")]
+    assert [record.__dict__["action"] for record in records] == ["notification", "ignored"]
+    assert all(len(record.getMessage()) < 2 * results.TEXT_MAX for record in records)
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
@@ -329,7 +329,7 @@ async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_i
 async def test_an_alert_that_is_much_too_large_costs_little_time(api: API, watchdog: Watchdog, extra: bytes) -> None:
     body = notification(alert(1, extra="flood"), alert(2)).replace(b'"flood"', b"[" + extra + b"]")
     status, receipt = await api.post(body)
-    assert (status, [one["outcome"] for one in receipt["alerts"]]) == (200, ["ignored", "created"])
+    assert (status, [alert_outcome["outcome"] for alert_outcome in receipt["alerts"]]) == (200, ["ignored", "created"])
     assert receipt["alerts"][0]["reason"].startswith("alert data exceeds maximum size")
     print(f"the loop was busy for {watchdog.worst * 1000:.0f} ms")
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
@@ -356,10 +356,15 @@ async def test_a_defect_that_an_alert_meets_costs_it_alone_and_is_told_once(
     body = notification(alert(1), alert(2, **bad), alert(3), alert(4, **bad))
     status, receipt = await api.post(body)
     assert status == 200
-    assert [one["outcome"] for one in receipt["alerts"]] == ["created", "ignored", "created", "ignored"]
+    assert [alert_outcome["outcome"] for alert_outcome in receipt["alerts"]] == [
+        "created",
+        "ignored",
+        "created",
+        "ignored",
+    ]
     assert receipt["alerts"][1]["reason"] == notifications.DEFECT
-    told = [record for record in caplog.records if record.__dict__.get("action") == "alert_defect"]
-    assert [record.exc_info and record.exc_info[0] for record in told] == [ZeroDivisionError]
+    records = [record for record in caplog.records if record.__dict__.get("action") == "alert_defect"]
+    assert [record.exc_info and record.exc_info[0] for record in records] == [ZeroDivisionError]
     assert len(await queue.rows(database, "SELECT 1 FROM investigations")) == 2
 
 
@@ -373,10 +378,10 @@ async def test_alert_that_cannot_be_grouped_because_of_a_defect_costs_its_neighb
     plane.create(manifests.chain("grouped", name="grouped", grouping=BY_CLUSTER), namespace=cluster.served.own)
     key, join = grouping.key, groups.join
 
-    def key_with_defect(given: alertmanager.Alert, **values: Any) -> str | None:
-        if given.fingerprint == f"{1:016x}":
+    def key_with_defect(parsed_alert: alertmanager.Alert, **values: Any) -> str | None:
+        if parsed_alert.fingerprint == f"{1:016x}":
             raise ZeroDivisionError("a defect in grouping")
-        return key(given, **values)
+        return key(parsed_alert, **values)
 
     async def join_with_defect(into: databases.Database, members: Sequence[admission.Member], **values: Any) -> Any:
         if any(member.fingerprint in (f"{4:016x}", f"{9:016x}") for member in members):
@@ -388,7 +393,7 @@ async def test_alert_that_cannot_be_grouped_because_of_a_defect_costs_its_neighb
     labels = {"alertname": "Crash", "alert_type": "grouped", "cluster": "c"}
     status, receipt = await api.post(notification(*(alert(number, labels=labels) for number in range(12))))
     assert status == 200
-    outcomes = {number: one["outcome"] for number, one in enumerate(receipt["alerts"])}
+    outcomes = {number: alert_outcome["outcome"] for number, alert_outcome in enumerate(receipt["alerts"])}
     alone, bad = {1: "created"}, {4: "ignored", 9: "ignored"}
     assert outcomes == dict.fromkeys(range(12), "joined") | {0: "created"} | alone | bad
     assert receipt["alerts"][4]["reason"] == notifications.DEFECT
@@ -397,7 +402,7 @@ async def test_alert_that_cannot_be_grouped_because_of_a_defect_costs_its_neighb
     assert identified == 10
 
 
-async def test_what_all_alerts_share_is_withheld_where_a_defect_keeps_it_from_being_masked(
+async def test_fields_shared_by_all_alerts_are_withheld_where_a_defect_prevents_masking(
     api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database
 ) -> None:
     monkeypatch.setattr(ALERT_MASKER, "text", Defect("p01son", ALERT_MASKER.text))
@@ -405,8 +410,8 @@ async def test_what_all_alerts_share_is_withheld_where_a_defect_keeps_it_from_be
         notification(alert(1), alert(2), groupLabels={"note": "p01son"}, receiver="p01son")
     )
     assert (status, receipt["counts"]["created"]) == (200, 2)
-    for (data,) in await queue.rows(database, "SELECT alert_data FROM investigations"):
-        assert json.loads(data)["receiver"] == "[MASKED:withheld]"
+    for (alert_data,) in await queue.rows(database, "SELECT alert_data FROM investigations"):
+        assert json.loads(alert_data)["receiver"] == "[MASKED:withheld]"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +423,7 @@ async def test_what_all_alerts_share_is_withheld_where_a_defect_keeps_it_from_be
     ],
     ids=["the database is away", "the schema is another", "the chains cannot be read"],
 )
-async def test_what_is_of_no_alerts_making_ends_the_notification(
+async def test_error_that_no_alert_caused_ends_the_notification(
     api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database, error: Exception, status: int
 ) -> None:
     async def fails(*_: object, **__: object) -> None:
@@ -428,8 +433,8 @@ async def test_what_is_of_no_alerts_making_ends_the_notification(
         monkeypatch.setattr(objects, "list_chains", fails)
     else:
         monkeypatch.setattr(episodes, "look_up", fails)
-    found, _ = await api.post(notification(alert(1), alert(2)))
-    assert found == status
+    answered, _ = await api.post(notification(alert(1), alert(2)))
+    assert answered == status
     assert await queue.rows(database, "SELECT 1 FROM investigations") == []
 
 
@@ -446,9 +451,9 @@ async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
         status, receipt = await api.post(notification(alert(1)))
         while status == 503:  # the API server is not ready to read kinds that have just changed: sent again, as told
             status, receipt = await api.post(notification(alert(1)))
-    (told,) = receipt["alerts"]
-    assert (status, told["outcome"]) == (200, "created")
-    assert told["name"] != name
+    (alert_receipt,) = receipt["alerts"]
+    assert (status, alert_receipt["outcome"]) == (200, "created")
+    assert alert_receipt["name"] != name
 
 
 async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
@@ -460,9 +465,9 @@ async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
     assert status == 200
     name = receipt["alerts"][0]["name"]
     source = json.loads(plane.kubectl("get", "inv", name, "-o", "json", namespace=cluster.served.own))["spec"]["source"]
-    said = [record.getMessage() for record in caplog.records if record.name.startswith("tarsy.")]
-    assert len(said) == 2
-    for text in (source["receiver"], *said):
+    log_messages = [record.getMessage() for record in caplog.records if record.name.startswith("tarsy.")]
+    assert len(log_messages) == 2
+    for text in (source["receiver"], *log_messages):
         assert len(text) < 500
         assert "s3cret" not in text
 

@@ -37,7 +37,7 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
         yield session
 
 
-async def test_after_a_result_an_alert_of_another_subject_in_a_notification_begins_anew(
+async def test_alert_of_another_subject_in_a_notification_begins_anew_after_a_result(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, {"by": "Notification"})
@@ -72,9 +72,9 @@ async def test_a_severer_alert_lets_a_waiting_investigation_be_claimed_earlier_a
     grouped(plane, cluster, BY_NODE)
 
     async def priority() -> int:
-        ((found,),) = await queue.rows(database, "SELECT priority FROM work")
-        assert isinstance(found, int)
-        return found
+        ((current,),) = await queue.rows(database, "SELECT priority FROM work")
+        assert isinstance(current, int)
+        return current
 
     await notify(api, alert(1, node="n", severity="warning"))
     for number, severity, expected in ((2, "warning", 0), (3, "error", 2), (4, "critical", 3), (5, "info", 3)):
@@ -154,12 +154,12 @@ async def test_a_failed_group_comes_again_with_all_alerts_that_still_fire(
     await end(database, "Failed", ago=301)
     (again,) = await notify(api, alert(3, node="n"))
     assert again["outcome"] == "created"
-    assert [item["fingerprint"] for item in (await listed(api, again["id"]))["items"]] == [
+    assert [listed_alert["fingerprint"] for listed_alert in (await listed(api, again["id"]))["items"]] == [
         f"{number:016x}" for number in (3, 1, 4, 5)
     ]
-    assert [item["fingerprint"] for item in (await listed(api, first["id"]))["items"]] == [f"{2:016x}"]
+    assert [listed_alert["fingerprint"] for listed_alert in (await listed(api, first["id"]))["items"]] == [f"{2:016x}"]
     async with api.get("/api/v1/investigations?q=tale5") as response:
-        assert again["id"] in {item["id"] for item in (await response.json())["items"]}
+        assert again["id"] in {listed_row["id"] for listed_row in (await response.json())["items"]}
     journal = await queue.opened(database, await queue.claimed(database))
     joined = await journal.joined_alerts(0)
     assert (journal.joined, joined and joined.total) == (3, 3), "its agents are told of them"
@@ -183,9 +183,9 @@ async def test_a_group_that_stays_open_longer_than_the_dedup_window_stays_one(
     first, _ = await notify(api, alert(1, node="n"), alert(2, node="n"))
     await age(database, days=30)
     await receipts.drop_expired(database, window=timedelta(days=7))
-    told = await notify(api, *(alert(number, node="n") for number in (1, 2, 3)))
-    assert [one["outcome"] for one in told] == ["repeated", "repeated", "joined"]
-    assert {one["id"] for one in told} == {first["id"]}
+    alert_receipts = await notify(api, *(alert(number, node="n") for number in (1, 2, 3)))
+    assert [receipt["outcome"] for receipt in alert_receipts] == ["repeated", "repeated", "joined"]
+    assert {receipt["id"] for receipt in alert_receipts} == {first["id"]}
     await end(database)
     await age(database, days=6)
     await receipts.drop_expired(database, window=timedelta(hours=1))
@@ -315,19 +315,21 @@ async def test_a_split_whose_process_died_is_finished_by_the_same_request(
     point: str,
 ) -> None:
     grouped(plane, cluster, BY_NODE)
-    async with replica(cluster, database) as one, replica(cluster, database) as other:
-        (first,) = await notify(one, alert(1, node="n"))
-        await notify(one, alert(2, node="n"))
+    async with replica(cluster, database) as first_replica, replica(cluster, database) as other:
+        (first,) = await notify(first_replica, alert(1, node="n"))
+        await notify(first_replica, alert(2, node="n"))
         with monkeypatch.context() as patched:
             patched.setattr(failpoints, "_points", failpoints.parse(f"{point}=raise"))
             patched.setattr(failpoints, "_hits", Counter())
-            assert (await split(one, first["id"], 2))[0] == 500
-        assert (await read(one, first["id"]))["alert_group"]["total"] == 2, "it belongs to its group until then"
-        begun = await asyncio.gather(*(split(api, first["id"], 2) for api in (one, other)))
+            assert (await split(first_replica, first["id"], 2))[0] == 500
+        assert (await read(first_replica, first["id"]))["alert_group"]["total"] == 2, (
+            "it belongs to its group until then"
+        )
+        begun = await asyncio.gather(*(split(api, first["id"], 2) for api in (first_replica, other)))
         ids = {answer["id"] for status, answer in begun if status == 202}
         assert len(ids) == 1, begun
         assert objects(plane, cluster) == 2
-        assert (await read(one, ids.pop()))["split_from"]["id"] == first["id"]
+        assert (await read(first_replica, ids.pop()))["split_from"]["id"] == first["id"]
 
 
 async def test_list_counts_the_alerts_of_groups_by_their_index_and_reads_nothing_for_others(
@@ -338,7 +340,7 @@ async def test_list_counts_the_alerts_of_groups_by_their_index_and_reads_nothing
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     grouped(plane, cluster, BY_NODE)
-    told = await notify(api, *(alert(number, node="n") for number in range(3)), *map(alert, range(3, 9)))
+    alert_receipts = await notify(api, *(alert(number, node="n") for number in range(3)), *map(alert, range(3, 9)))
     run, plans = databases.Database.run, list[str]()
 
     async def explained(self: databases.Database, statement: sqlalchemy.TextClause, **values: Any) -> Any:
@@ -346,14 +348,14 @@ async def test_list_counts_the_alerts_of_groups_by_their_index_and_reads_nothing
             async with self.begin() as connection:
                 for other in ("seqscan", "bitmapscan"):  # what it takes of them depends on when Postgres last analyzed
                     await connection.execute(sqlalchemy.text(f"SET LOCAL enable_{other} = off"))
-                shown = sqlalchemy.text(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {statement.text}")
-                plans.append("\n".join((await connection.execute(shown, values)).scalars()))
+                explanation = sqlalchemy.text(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {statement.text}")
+                plans.append("\n".join((await connection.execute(explanation, values)).scalars()))
         return await run(self, statement, **values)
 
     monkeypatch.setattr(databases.Database, "run", explained)
     async with api.get("/api/v1/investigations") as response:
-        counts = {item["id"]: item["alert_count"] for item in (await response.json())["items"]}
-    assert counts == dict.fromkeys((one["id"] for one in told), None) | {told[0]["id"]: 3}
+        counts = {listed_row["id"]: listed_row["alert_count"] for listed_row in (await response.json())["items"]}
+    assert counts == dict.fromkeys((receipt["id"] for receipt in alert_receipts), None) | {alert_receipts[0]["id"]: 3}
     assert len(counts) == 7
     (plan,) = plans
     scans = [line for line in plan.splitlines() if "Scan" in line and "identities" in line]
@@ -365,12 +367,12 @@ async def test_pages_list_groups_with_the_number_of_their_alerts(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
-    told = await notify(api, *(alert(number, node="n") for number in range(3)), alert(3))
+    alert_receipts = await notify(api, *(alert(number, node="n") for number in range(3)), alert(3))
     for state in ("card", "row"):
         async with api.get("/") as response:
             _, *items = re.split(f'id="{state}-', await response.text())
-        counts = {item[:36]: re.findall(r"(\d+) alerts<", item) for item in items}
-        assert counts == {told[0]["id"]: ["3"], told[3]["id"]: []}
+        counts = {row[:36]: re.findall(r"(\d+) alerts<", row) for row in items}
+        assert counts == {alert_receipts[0]["id"]: ["3"], alert_receipts[3]["id"]: []}
         await end(database)
 
 
@@ -380,21 +382,21 @@ async def test_the_alerts_of_a_group_are_listed_in_pages_as_they_came(
     grouped(plane, cluster, BY_NODE)
     (first,) = await notify(api, alert(1, node="n"))
     await notify(api, *(alert(number, node="n", pod="<script>web") for number in range(2, 26)))
-    found: list[str] = []
+    fingerprints: list[str] = []
     after, more = -1, True
     while more:
         page = await listed(api, first["id"], f"limit=10&after={after}")
         assert len(page["items"]) <= 10
-        found += [item["fingerprint"] for item in page["items"]]
+        fingerprints += [listed_alert["fingerprint"] for listed_alert in page["items"]]
         after, more = page["last"], page["more"]
-    assert found[0] == f"{1:016x}"
-    assert sorted(found) == [f"{number:016x}" for number in range(1, 26)]
+    assert fingerprints[0] == f"{1:016x}"
+    assert sorted(fingerprints) == [f"{number:016x}" for number in range(1, 26)]
     async with api.get(f"/investigations/{first['id']}/alerts") as response:
         text = await response.text()
     assert text.count("data-split=") == 24, "each but the one that the investigation was made for"
     assert "<script>web" not in text
     async with api.get(f"/api/v1/investigations/{first['id']}/export") as response:
-        assert [item["fingerprint"] for item in (await response.json())["alerts"]] == found
+        assert [listed_alert["fingerprint"] for listed_alert in (await response.json())["alerts"]] == fingerprints
     async with api.get(f"/api/v1/investigations/{first['id']}/export?format=markdown") as response:
         document = await response.text()
     assert document.count("`alertname=kubernetes, pod=<script>web`") == document.count("pod=") == 24, "as code"

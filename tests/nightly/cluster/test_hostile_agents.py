@@ -65,7 +65,7 @@ class Served:
             return response.status, await response.text()
 
     async def call(self, token: str, tool: str, **arguments: Any) -> str:
-        """What a tool answers by the protocol without handshakes."""
+        """Return the answer of a tool by the protocol without handshakes."""
         params = {"name": tool, "arguments": arguments, "_meta": META}
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         newer = {"MCP-Protocol-Version": VERSION, "Mcp-Method": "tools/call", "Mcp-Name": tool}
@@ -110,7 +110,7 @@ async def created(database: databases.Database) -> int:
     return int(count)
 
 
-async def test_what_has_begun_is_named_also_to_an_agent_that_may_not_read_it(
+async def test_investigation_that_has_begun_is_named_also_to_an_agent_that_may_not_read_it(
     serve: Serve,
     admin: client.Cluster,
     cluster: client.Cluster,
@@ -166,7 +166,7 @@ async def test_token_that_ends_while_an_agent_waits_reads_nothing_more(
     assert "a secret of others" not in str(texts)
 
 
-async def test_only_pages_of_ours_use_the_credentials_of_a_browser_or_a_proxy(
+async def test_pages_of_our_own_alone_use_the_credentials_of_a_browser_or_a_proxy(
     serve: Serve, admin: client.Cluster, cluster: client.Cluster, database: databases.Database, plane: Administrator
 ) -> None:
     plane.create(manifests.chain(), namespace=cluster.served.own)
@@ -211,7 +211,7 @@ async def test_only_pages_of_ours_use_the_credentials_of_a_browser_or_a_proxy(
     assert await queue.rows(database, "SELECT who FROM audit WHERE action = 'create'") == [("jane",)]
 
 
-async def test_without_tokens_only_programs_of_this_machine_are_served(serve: Serve) -> None:
+async def test_programs_of_this_machine_alone_are_served_without_tokens(serve: Serve) -> None:
     local = await serve(webhook=None)
     assert (await local.ask(LIST))[0] == 200
     assert (await local.ask(LIST, Host="evil.example"))[0] == 421
@@ -357,12 +357,12 @@ async def test_hostile_messages_are_refused_in_words_and_start_nothing(
     log_lines: loglines.LogLines,
 ) -> None:
     served = await serve()
-    found = {}
+    responses = {}
     for name, (body, headers, _, _) in HOSTILE.items():
-        found[name] = await served.ask(body, **{**headers, **apis.bearer(editor)})
+        responses[name] = await served.ask(body, **{**headers, **apis.bearer(editor)})
     wrong = {
         name: (status, text[:300])
-        for name, (status, text) in found.items()
+        for name, (status, text) in responses.items()
         if status != HOSTILE[name][2] or HOSTILE[name][3] not in text or "defect" in text or len(text) > 30_000
     }
     assert not wrong
@@ -417,8 +417,12 @@ async def test_floods_meet_the_rate_of_their_caller_and_leave_nothing_behind(
         while len(asyncio.all_tasks()) > tasks or served.application.services.responder.held:  # noqa: ASYNC110
             await asyncio.sleep(0)
     gc.collect()
-    kept = [one for one in gc.get_objects() if isinstance(one, streamable_http.StreamableHTTPServerTransport)]
-    assert len(kept) <= 1
+    transports = [
+        candidate
+        for candidate in gc.get_objects()
+        if isinstance(candidate, streamable_http.StreamableHTTPServerTransport)
+    ]
+    assert len(transports) <= 1
 
 
 async def test_answers_that_are_not_read_are_held_within_the_limit_of_all_answers(
@@ -430,7 +434,7 @@ async def test_answers_that_are_not_read_are_held_within_the_limit_of_all_answer
 ) -> None:
     served = await serve()
     identity = await agents.queued(database, cluster)
-    long = [stories.answers("A line of an analysis. " * 2000, turn=number) for number in range(60)]
+    long = [stories.answers("A line of an analysis. " * 2000, call_number=number) for number in range(60)]
     began = (stories.stage_started(), stories.started())
     await agents.finish(database, "root cause", *began, *long, stories.ended(), stories.stage_ended())
     responder = served.application.services.responder

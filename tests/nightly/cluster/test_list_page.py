@@ -104,8 +104,8 @@ async def test_deleted_ones_are_shown_to_those_who_may_restore_them(
     async with pages.get("/?deleted=true", headers=reader) as response:
         assert (response.status, "<code>delete</code>" in await response.text()) == (403, True)
     async with pages.get("/api/v1/investigations?deleted=true", headers=keeper) as response:
-        (item,) = (await response.json())["items"]
-    assert item["deletion"] == {"at": "2026-11-20T10:00:00Z", "purge_at": "2026-11-27T10:00:00Z", "hold": None}
+        (listed_row,) = (await response.json())["items"]
+    assert listed_row["deletion"] == {"at": "2026-11-20T10:00:00Z", "purge_at": "2026-11-27T10:00:00Z", "hold": None}
     async with pages.get("/api/v1/investigations?deleted=true", headers=reader) as response:
         assert response.status == 403
 

@@ -147,7 +147,7 @@ async def test_a_name_opens_the_page_of_that_investigation(
     assert result.output.strip().endswith(f"&next=/investigations/{uid}")
 
 
-def test_without_a_service_the_way_to_name_the_address_is_told(
+def test_open_without_a_service_says_how_to_name_the_address(
     plane: controlplane.Administrator, namespace: str, config: Path
 ) -> None:
     config.write_text(plane.kubeconfig(namespace=namespace).read_text())

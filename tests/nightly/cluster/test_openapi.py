@@ -1,7 +1,8 @@
-"""What the API says of itself holds: schemathesis asks it, as it is served, whatever its description allows and not.
+"""Description of the API, held against its answers: schemathesis asks it, as it is served, for all that its description
+allows and more.
 
 A description is no better than what it is tried on: the API here has a database, an API server, chains, and
-investigations of each kind, whose ids are asked for beside made-up ones.
+investigations of each kind, whose ids are asked for besides made-up ones.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tarsy_dev import patience
 from tarsy_dev.controlplane import Administrator
 
 LIMITS = platforms.API(requests_per_second=100_000, burst=1_000_000)
-"""So much that nobody is told to come later: what is right in form has to be looked at."""
+"""Limits so high that no caller is told to come later: a request that is right in form has to be looked at."""
 DESTROYED = 20
 """Investigations that are there to be cancelled, and others to be purged."""
 ALERT_TYPE = "KubePodCrashLooping"
@@ -132,7 +133,7 @@ async def world(plane: Administrator, cluster: client.Cluster, database: databas
 
     async def finished(name: str, uid: str | None = None) -> str:
         identity = await admitted(name, uid)
-        await _investigate(database, whole=True)
+        await _investigate(database, finished=True)
         return identity
 
     await create(plane, cluster, manifests.chain(ALERT_TYPE))
@@ -140,7 +141,7 @@ async def world(plane: Administrator, cluster: client.Cluster, database: databas
     gone = await finished("gone")
     purged = [await finished(f"purged-{number}") for number in range(DESTROYED)]
     runs = await admitted("runs")
-    await _investigate(database, whole=False)
+    await _investigate(database, finished=False)
     waits = await admitted("waits", await create(plane, cluster, manifests.investigation("waits")))
     cancelled = [await admitted(f"cancelled-{number}") for number in range(DESTROYED)]
     return World(ids=[ended, gone, runs, waits], cancelled=[*cancelled, gone], purged=[*purged, runs])
@@ -158,7 +159,7 @@ async def create(plane: Administrator, cluster: client.Cluster, manifest: dict[s
     return str(made["metadata"]["uid"])
 
 
-async def _investigate(database: databases.Database, *, whole: bool) -> None:
+async def _investigate(database: databases.Database, *, finished: bool) -> None:
     """Work on the next one that waits, with all that a transcript has, to its end or not quite."""
     writing = await queue.opened(database, await queue.claimed(database))
     asked = stories.asks("k8s.pods_log", "k8s.pods_get", text="I look.", thinking="What do its logs say?")
@@ -167,13 +168,13 @@ async def _investigate(database: databases.Database, *, whole: bool) -> None:
         stories.started(),
         asked,
         stories.ran(asked),
-        stories.fell_back(turn=1),
-        stories.answers("web-0 has no database", turn=1),
+        stories.fell_back(call_number=1),
+        stories.answers("web-0 has no database", call_number=1),
         stories.ended(),
         stories.stage_ended(),
         stories.run_ended(final_analysis="web-0 has no database"),
     )
-    await writing.commit(*(log if whole else log[:5]))
+    await writing.commit(*(log if finished else log[:5]))
 
 
 @pytest.fixture
@@ -186,8 +187,8 @@ async def url(cluster: client.Cluster, database: databases.Database) -> AsyncIte
         mask=platforms.AlertMasking().masker(NO_SECRETS).text,
         settings=LIMITS,
     )
-    async with apis.listening(parts) as found:
-        yield found
+    async with apis.listening(parts) as base_url:
+        yield base_url
 
 
 Tried = Callable[..., Awaitable[None]]
@@ -195,11 +196,11 @@ Tried = Callable[..., Awaitable[None]]
 
 @pytest.fixture
 def tried(url: str, world: World, editor: str, namespace: str, tmp_path: Path) -> Tried:
-    """Has schemathesis ask the API as somebody who may do everything, the same each time; what it finds is an error."""
+    """Run schemathesis against the API as a caller with all rights, the same each time; any finding is an error."""
     settings = tmp_path / "schemathesis.toml"
-    known = dataclasses.asdict(world) | {"types": [ALERT_TYPE], "namespaces": [namespace]}
+    known_ids = dataclasses.asdict(world) | {"types": [ALERT_TYPE], "namespaces": [namespace]}
     settings.write_text(
-        SETTINGS.format(**{name: json.dumps(values) for name, values in known.items()}), encoding="utf-8"
+        SETTINGS.format(**{name: json.dumps(values) for name, values in known_ids.items()}), encoding="utf-8"
     )
     command = ["-m", "schemathesis.cli", "--config-file", str(settings), "run", f"{url}/openapi.json"]
     always = ["--generation-deterministic", "--suppress-health-check=all", "--no-color"]
@@ -216,18 +217,18 @@ def tried(url: str, world: World, editor: str, namespace: str, tmp_path: Path) -
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            told, _ = await asking.communicate()
+            output, _ = await asking.communicate()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 asking.kill()
-        print(told.decode(errors="replace"))
+        print(output.decode(errors="replace"))
         assert asking.returncode == 0
 
     return ask
 
 
 async def done(database: databases.Database) -> set[str]:
-    """What people did to investigations."""
+    """Return the audited actions on investigations."""
     return {action for (action,) in await queue.rows(database, "SELECT DISTINCT action FROM audit")}
 
 
@@ -289,8 +290,8 @@ async def test_a_hostile_request_is_answered_with_a_short_problem(url: str, iden
         async with patience.limit():
             head, _, body = (await reader.read()).partition(b"\r\n\r\n")
         writer.close()
-        told = (request[:200], head, body)
-        assert int(head.split()[1]) == status, told
-        assert b"content-type: application/problem+json" in head, told
+        exchange = (request[:200], head, body)
+        assert int(head.split()[1]) == status, exchange
+        assert b"content-type: application/problem+json" in head, exchange
         assert json.loads(body)["status"] == status
-        assert len(body) < 5_000, told
+        assert len(body) < 5_000, exchange

@@ -23,7 +23,7 @@ JSON = {"Content-Type": "application/json"}
 ACCEPT = "/api/v1/system/mcp-servers/kube/accept"
 
 
-async def told(database: databases.Database, host: str, **stopped: str) -> None:
+async def report_stopped(database: databases.Database, host: str, **stopped: str) -> None:
     """A worker says that these tools of `kube`, pinned at A, are something else now, and that `fine` is what it was."""
     places = tuple(
         component_states.StoppedTool(tool=tool, pinned=A, offered=offered) for tool, offered in stopped.items()
@@ -34,9 +34,9 @@ async def told(database: databases.Database, host: str, **stopped: str) -> None:
         component_states.ComponentState(kind="server", name="kube", state="connected", since=NOON, detail=detail),
         component_states.ComponentState(kind="tools", name="kube", state="listed", since=NOON, detail=tools),
     ]
-    kept = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker(NO_SECRETS).text)
-    kept.add_source(lambda: facts)
-    await kept.report()
+    process_reporter = apis.keeping(database, host=host, slots=1, mask=platforms.AlertMasking().masker(NO_SECRETS).text)
+    process_reporter.add_source(lambda: facts)
+    await process_reporter.report()
 
 
 @pytest.fixture
@@ -51,26 +51,26 @@ async def session(
 
 async def accept(session: aiohttp.ClientSession, body: Any = None, *, path: str = ACCEPT) -> tuple[int, Any]:
     async with session.post(path, json=body) if body is not None else session.post(path) as response:
-        said = await response.json(content_type=None)
-        return response.status, said.get("detail", said)
+        answer = await response.json(content_type=None)
+        return response.status, answer.get("detail", answer)
 
 
 async def pinned(database: databases.Database) -> dict[str, str]:
-    found = await queue.rows(database, "SELECT tool, hash FROM tool_pins WHERE server = 'kube'")
-    return dict(found)
+    rows = await queue.rows(database, "SELECT tool, hash FROM tool_pins WHERE server = 'kube'")
+    return dict(rows)
 
 
 async def warned(session: aiohttp.ClientSession) -> list[tuple[str, str]]:
     async with session.get("/api/v1/system/warnings") as response:
-        found = await response.json()
-    return [(one["name"], one["message"]) for one in found["items"] if one["kind"] == "tool"]
+        listing = await response.json()
+    return [(warning["name"], warning["message"]) for warning in listing["items"] if warning["kind"] == "tool"]
 
 
-async def test_who_is_told_of_a_change_may_confirm_it(
+async def test_caller_that_reads_of_a_change_may_confirm_it(
     session: aiohttp.ClientSession, database: databases.Database
 ) -> None:
-    await told(database, "a", get=B, list=C)
-    await told(database, "b", get=B)
+    await report_stopped(database, "a", get=B, list=C)
+    await report_stopped(database, "b", get=B)
     until = "stopped until that is confirmed (tarsy tools accept kube, or tool_hashes in the platform file)"
     assert await warned(session) == [
         ("kube.get", f"a, b: it was pinned at {A} and is {B} now: {until}"),
@@ -95,23 +95,23 @@ async def test_who_is_told_of_a_change_may_confirm_it(
 async def test_a_server_that_changes_all_of_its_tools_crowds_out_no_other_warning(
     session: aiohttp.ClientSession, database: databases.Database
 ) -> None:
-    await told(database, "a", **{f"get{number:04}": B for number in range(1000)})
-    found = await warned(session)
-    assert len(found) == 21
+    await report_stopped(database, "a", **{f"get{number:04}": B for number in range(1000)})
+    warnings = await warned(session)
+    assert len(warnings) == 21
     more = "980 more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
-    assert found[0] == ("kube", more)
+    assert warnings[0] == ("kube", more)
     status, done = await accept(session)
     assert (status, len(done["tools"])) == (200, 1000)
 
 
-async def test_what_cannot_be_confirmed_is_refused_with_what_there_is(
+async def test_confirmation_that_is_impossible_is_refused_with_what_exists(
     session: aiohttp.ClientSession, database: databases.Database
 ) -> None:
     for name in ("nobody", "%00", "x" * 3000, "a%2Fb"):
         status, _ = await accept(session, path=f"/api/v1/system/mcp-servers/{name}/accept")
         assert status == 404
-    await told(database, "a", get=B)
-    await told(database, "b", get=C)
+    await report_stopped(database, "a", get=B)
+    await report_stopped(database, "b", get=C)
     either = f"get is {B} or {C} in different processes: name the one to accept in `tools`"
     assert await accept(session, {}) == (409, either)
     assert (await accept(session, {"tools": {"get": C}}))[0] == 200
@@ -124,11 +124,11 @@ async def test_what_cannot_be_confirmed_is_refused_with_what_there_is(
         assert response.status == 413
 
 
-async def test_who_has_no_such_right_confirms_nothing(
+async def test_caller_without_the_right_confirms_nothing(
     session: aiohttp.ClientSession, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
 ) -> None:
-    """Who may do everything with investigations and chains may not; who may it of another server may not either."""
-    await told(database, "a", get=B)
+    """All rights on investigations and chains are not enough, nor is the right on another server."""
+    await report_stopped(database, "a", get=B)
     everything = dict.fromkeys(("alertinvestigations", "agentchains"), (*accounts.EVERYTHING, "patch"))
     writer = await accounts.create(admin, "writer", may=everything)
     for headers in ({}, apis.bearer(WEBHOOK), apis.bearer(writer), apis.bearer("nonsense")):
@@ -139,17 +139,19 @@ async def test_who_has_no_such_right_confirms_nothing(
     assert await queue.rows(database, "SELECT 1 FROM audit") == []
 
 
-async def test_what_the_platform_file_says_is_changed_there(
+async def test_hash_in_the_platform_file_is_changed_there(
     cluster: client.Cluster, database: databases.Database, editor: str
 ) -> None:
     await pins.Pins(database).pinned("kube", seen={"list": A}, confirmed={})
-    await told(database, "a", get=B, list=B)
+    await report_stopped(database, "a", get=B, list=B)
     parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
     written = {"transport": {"type": "http", "url": "http://kube.example/mcp"}, "tool_hashes": {"get": A}}
-    found = parts.platform().model_copy(update={"mcp_servers": {"kube": platforms.MCPServer.model_validate(written)}})
-    object.__setattr__(parts, "platform", lambda: found)
+    platform = parts.platform().model_copy(
+        update={"mcp_servers": {"kube": platforms.MCPServer.model_validate(written)}}
+    )
+    object.__setattr__(parts, "platform", lambda: platform)
     async with apis.served(parts, headers=JSON | apis.bearer(editor)) as session:
         there = "the platform file has the hash of get (mcp_servers.kube.tool_hashes): change it there"
         assert await accept(session, {"tools": {"get": B}}) == (409, there)
         status, done = await accept(session)
-        assert (status, [one["tool"] for one in done["tools"]]) == (200, ["list"])
+        assert (status, [tool["tool"] for tool in done["tools"]]) == (200, ["list"])

@@ -48,8 +48,8 @@ async def test_chain_of_a_rule_that_does_not_exist_is_a_warning_until_it_does(
     )
 
     async def warned() -> list[str]:
-        shown = (await system.warnings(listable=[])).items
-        return [f"{one.name}: {one.message}" for one in shown if one.kind == "receiver"]
+        listed_warnings = (await system.warnings(listable=[])).items
+        return [f"{warning.name}: {warning.message}" for warning in listed_warnings if warning.kind == "receiver"]
 
     plane.create(manifests.chain("A", name="own"), namespace=own)
     plane.create(manifests.chain("A", name="elsewhere"), namespace=other)
@@ -90,5 +90,5 @@ def test_chain_is_searched_where_the_rule_can_hear_of_it(
     allowed: list[str] | None, rule: dict[str, Any], chain_names: dict[str, list[str]], warned: bool
 ) -> None:
     configured = {"team": webhook([rule], allowed)}
-    shown = list(system_warnings.rule_warnings(configured, served=SERVED, chain_names=chain_names))
-    assert [(one.kind, one.name) for one in shown] == ([("receiver", "team")] if warned else [])
+    rule_warnings = list(system_warnings.rule_warnings(configured, served=SERVED, chain_names=chain_names))
+    assert [(warning.kind, warning.name) for warning in rule_warnings] == ([("receiver", "team")] if warned else [])

@@ -115,20 +115,20 @@ async def test_every_answer_of_a_world_is_that_of_the_cluster(
     namespace = cluster.served.own
     plane.kubectl("create", "-f", "-", input=OBJECTS, namespace=namespace)
 
-    def shown(kind: str, path: str) -> list[str]:
+    def read_values(kind: str, path: str) -> list[str]:
         return plane.kubectl("get", kind, f"-o=jsonpath={{{path}}}", namespace=namespace).split()
 
     def is_settled() -> bool:
         """Whether nothing that follows from the objects is still on its way."""
         return (
-            Counter(shown("events", ".items[*].reason")) == EVENTS
-            and shown("deployments", ".items[*].status.availableReplicas") == ["2"]
-            and shown("endpointslices", ".items[*].endpoints[*].conditions.ready") == ["true", "true"]
-            and shown("configmaps", ".items[*].metadata.name") == ["kube-root-ca.crt"]
+            Counter(read_values("events", ".items[*].reason")) == EVENTS
+            and read_values("deployments", ".items[*].status.availableReplicas") == ["2"]
+            and read_values("endpointslices", ".items[*].endpoints[*].conditions.ready") == ["true", "true"]
+            and read_values("configmaps", ".items[*].metadata.name") == ["kube-root-ca.crt"]
         )
 
     await waiting.until(is_settled)
-    pod = next(name for name in shown("pods", ".items[*].metadata.name") if name.startswith("web"))
+    pod = next(name for name in read_values("pods", ".items[*].metadata.name") if name.startswith("web"))
     api = recorded_cluster.Cluster(url=plane.url, pki=plane.folder / "pki", etcd=plane.etcd_url)
     now = datetime.now(UTC).replace(microsecond=0)
     differing = []

@@ -38,8 +38,8 @@ class World:
         return UUID(json.loads(made)["metadata"]["uid"])
 
     def status(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.kubectl("get", "inv", name, "-o", "json")).get("status", {})
-        return found
+        object_status: dict[str, Any] = json.loads(self.kubectl("get", "inv", name, "-o", "json")).get("status", {})
+        return object_status
 
     @contextlib.asynccontextmanager
     async def controller(self, database: databases.Database) -> AsyncIterator[duties.Duties]:
@@ -89,8 +89,8 @@ async def endings(database: databases.Database) -> dict[str, Any]:
     return {row[0]: row[1] for row in await queue.rows(database, "SELECT name, ending FROM investigations")}
 
 
-def told(log_lines: loglines.LogLines) -> list[tuple[str, str]]:
-    """What the log has told of restored investigations: action and name."""
+def restored_lines(log_lines: loglines.LogLines) -> list[tuple[str, str]]:
+    """Return the log's lines about restored investigations: action and name."""
     actions = ("transcript_lost", "status_aligned", "status_refused", "resync_alarm")
     return sorted(
         (line["action"], line["investigation"].partition("/")[2])
@@ -110,13 +110,13 @@ async def test_an_older_database_repeats_nothing_that_it_does_not_know_and_says_
     world = World(plane, admin)
     world.kubectl("create", "-f", "-", manifest=manifests.chain())
     await world.admitted(database, "running")
-    one = await queue.opened(database, await queue.claimed(database))
-    await one.commit(stories.stage_started(), stories.started())
+    journal = await queue.opened(database, await queue.claimed(database))
+    await journal.commit(stories.stage_started(), stories.started())
     await world.admitted(database, "deleted-later")
     dump = backups.dump(database.url, tmp_path / "tarsy.dump")
 
-    await one.commit(stories.asks("k8s.get"))
-    await one.commit(stories.answers())
+    await journal.commit(stories.asks("k8s.get"))
+    await journal.commit(stories.answers())
     await queue.execute(database, "UPDATE work SET revision = revision + 5, stale = true WHERE state = 'leased'")
     cancelled = await world.admitted(database, "ended-later")
     await work.cancel(database, cancelled, why="user")
@@ -140,10 +140,10 @@ async def test_an_older_database_repeats_nothing_that_it_does_not_know_and_says_
                 await until_told(log_lines, expected)
                 await controller.resync()
                 await until(lambda: is_written(restored))
-            assert set(told(log_lines)) <= expected
+            assert set(restored_lines(log_lines)) <= expected
             assert world.status("ended-later") == before["ended-later"], "its result is left"
             failed = world.status("queued-later")
-            finished = next(one for one in failed["conditions"] if one["type"] == "Finished")
+            finished = next(condition for condition in failed["conditions"] if condition["type"] == "Finished")
             assert (failed["phase"], finished["reason"]) == ("Failed", "TranscriptLost")
         assert await endings(restored) == {"running": None, "deleted-later": "Cancelled"}
         await queue.let_leases_pass(restored)
@@ -157,14 +157,14 @@ async def test_an_older_database_repeats_nothing_that_it_does_not_know_and_says_
 
 async def until_told(log_lines: loglines.LogLines, expected: set[tuple[str, str]]) -> None:
     """Wait until the log has told of these, and of no others; the second start waits for nothing else of them."""
-    found: set[tuple[str, str]] = set()
+    logged: set[tuple[str, str]] = set()
 
     def are_told() -> bool:
-        found.update(told(log_lines))
-        return found >= expected
+        logged.update(restored_lines(log_lines))
+        return logged >= expected
 
     await waiting.until(are_told)
-    assert found == expected
+    assert logged == expected
 
 
 async def ended(database: databases.Database, name: str) -> bool:
@@ -205,7 +205,7 @@ async def test_an_older_cluster_gets_the_statuses_of_its_database_and_runs_nothi
             for name in ("ends", "goes"):
                 await until(lambda name=name: world.shows(name, "Cancelled"))  # type: ignore[misc]
             await until(lambda: ended(database, "is-new"))
-        assert told(log_lines) == [("status_aligned", "ends"), ("status_aligned", "goes")]
+        assert restored_lines(log_lines) == [("status_aligned", "ends"), ("status_aligned", "goes")]
         assert set((await endings(database)).values()) == {"Cancelled"}
         assert await queue.claim(database) is None
     finally:

@@ -1,4 +1,4 @@
-"""Many searches at once, and slow ones: whoever else asks does not wait for them, and each is told what came of it."""
+"""Many searches at once, and slow ones: other callers do not wait for them, and each search is told its outcome."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_two_searches_are_under_way_at_once_others_are_told_to_come_later_
         while await held.fetchval(UNDER_WAY) < lists.SEARCHES:
             await asyncio.wait(searches, timeout=0.01)
         status, page, _ = await ask(api)
-        assert (status, [item["name"] for item in page["items"]]) == (200, ["it"])
+        assert (status, [row["name"] for row in page["items"]]) == (200, ["it"])
         async with api.get("/readyz") as ready:
             assert ready.status == 200
         assert await queueing.admit(migrated, queue.admission(queue.subject("another")))
@@ -97,10 +97,13 @@ async def test_two_searches_are_under_way_at_once_others_are_told_to_come_later_
                 "2",
             )
         await held.execute(LET_GO)
-        told = [await search for search in searches]
-        assert collections.Counter(status for status, *_ in told) == {200: lists.SEARCHES, 503: MANY - lists.SEARCHES}
+        answers = [await search for search in searches]
+        assert collections.Counter(status for status, *_ in answers) == {
+            200: lists.SEARCHES,
+            503: MANY - lists.SEARCHES,
+        }
         status, page, _ = await ask(api, **SEARCH)
-        assert (status, [item["name"] for item in page["items"]]) == (200, ["it"])
+        assert (status, [row["name"] for row in page["items"]]) == (200, ["it"])
 
 
 async def test_a_search_that_takes_too_long_is_told_to_be_narrower_and_the_next_one_is_served(
@@ -116,4 +119,4 @@ async def test_a_search_that_takes_too_long_is_told_to_be_narrower_and_the_next_
         await held.execute(LET_GO)
         monkeypatch.setattr(listing, "SEARCH_SECONDS", 30.0)
         for status, page, _ in await asyncio.gather(*(ask(api, **SEARCH) for _ in range(2 * lists.SEARCHES))):
-            assert (status, [item["name"] for item in page["items"]]) == (200, ["it"])
+            assert (status, [row["name"] for row in page["items"]]) == (200, ["it"])

@@ -1,4 +1,4 @@
-"""What the API says of TARSy itself, with everything there and with one thing after the other away."""
+"""Pages of the API about TARSy itself, with everything there and with one part after the other away."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def serving(
-    cluster: client.Cluster, database: databases.Database, kept: reporter.Reporter | None = None
+    cluster: client.Cluster, database: databases.Database, process_reporter: reporter.Reporter | None = None
 ) -> contextlib.AbstractAsyncContextManager[aiohttp.ClientSession]:
     """A client of an API that needs no token."""
-    return apis.served(apis.parts(cluster=cluster, database=database, kept=kept), headers=JSON)
+    return apis.served(apis.parts(cluster=cluster, database=database, process_reporter=process_reporter), headers=JSON)
 
 
 async def get(session: aiohttp.ClientSession, path: str, *, status: int = 200) -> Any:
@@ -71,37 +71,39 @@ def server(
 
 def provider(name: str, state: str, *, minute: int = 0, **detail: Any) -> component_states.ComponentState:
     limits = {"requests_per_minute": 5, "tokens_per_minute": None, "context_tokens": None}
-    known = {"type": "openai", "model": "m", "base_url": "http://m.example", "price": {"input": 1, "output": 2}}
-    told = {**known, "limits": limits, "named": True, "problem": "", "failure": None, **detail}
-    return fact("provider", name, state, minute=minute, **told)
+    written = {"type": "openai", "model": "m", "base_url": "http://m.example", "price": {"input": 1, "output": 2}}
+    details = {**written, "limits": limits, "named": True, "problem": "", "failure": None, **detail}
+    return fact("provider", name, state, minute=minute, **details)
 
 
 def process(
     database: databases.Database, host: str, *facts: component_states.ComponentState, slots: int = 0
 ) -> reporter.Reporter:
-    kept = apis.keeping(database, host=host, slots=slots)
+    process_reporter = apis.keeping(database, host=host, slots=slots)
 
-    def said() -> Iterator[component_states.ComponentState]:
+    def recorded_states() -> Iterator[component_states.ComponentState]:
         yield from facts
 
-    kept.add_source(said)
-    return kept
+    process_reporter.add_source(recorded_states)
+    return process_reporter
 
 
-async def test_without_anybody_there_is_little_to_tell(cluster: client.Cluster, database: databases.Database) -> None:
+async def test_system_without_processes_has_little_to_tell(
+    cluster: client.Cluster, database: databases.Database
+) -> None:
     async with serving(cluster, database) as session:
         for path in (*ABOUT_CHAINS, *OTHERS[:2], OTHERS[3]):
-            found = await get(session, path)
-            assert found.pop("unchecked_namespaces", []) == []
-            assert found == {"items": [], "total": 0}
-        found = await get(session, f"{SYSTEM}/queue")
-        assert (found["queued"], found["oldest_wait_seconds"], found["processes"]) == (0, None, [])
-        assert [one["kind"] for one in (await get(session, f"{SYSTEM}/warnings"))["items"]] == ["worker"]
+            answer = await get(session, path)
+            assert answer.pop("unchecked_namespaces", []) == []
+            assert answer == {"items": [], "total": 0}
+        answer = await get(session, f"{SYSTEM}/queue")
+        assert (answer["queued"], answer["oldest_wait_seconds"], answer["processes"]) == (0, None, [])
+        assert [warning["kind"] for warning in (await get(session, f"{SYSTEM}/warnings"))["items"]] == ["worker"]
         report = await get(session, "/health")
         assert (report["status"], report["watch"], report["workers"]["live"]) == ("degraded", None, 0)
 
 
-async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
+async def test_states_of_processes_are_listed_by_name_and_the_worst_first(
     cluster: client.Cluster, database: databases.Database
 ) -> None:
     tools = fact(
@@ -132,20 +134,20 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
         fact("configuration", "platform", "d2", written={"queue": {"slots": 3}}),
         slots=3,
     )
-    for one in (first, second):
-        await one.report()
+    for process_reporter in (first, second):
+        await process_reporter.report()
     async with serving(cluster, database) as session:
-        servers = {one["name"]: one for one in (await get(session, f"{SYSTEM}/mcp-servers"))["items"]}
+        servers = {listed["name"]: listed for listed in (await get(session, f"{SYSTEM}/mcp-servers"))["items"]}
         assert list(servers) == ["kube", "prom", "spare"]
-        assert {name: (one["state"], one["since"][11:16]) for name, one in servers.items()} == {
+        assert {name: (listed["state"], listed["since"][11:16]) for name, listed in servers.items()} == {
             "kube": ("connected", "12:09"),
             "prom": ("unreachable", "12:02"),
             "spare": ("connected", "12:00"),
         }
         assert servers["kube"]["tools"] == list(component_states.encode(tools.detail)["tools"])
-        assert [one["host"] for one in servers["kube"]["processes"]] == ["a", "b"]
-        providers = {one["name"]: one for one in (await get(session, f"{SYSTEM}/providers"))["items"]}
-        assert {name: (one["state"], one["since"][11:16]) for name, one in providers.items()} == {
+        assert [state["host"] for state in servers["kube"]["processes"]] == ["a", "b"]
+        providers = {listed["name"]: listed for listed in (await get(session, f"{SYSTEM}/providers"))["items"]}
+        assert {name: (listed["state"], listed["since"][11:16]) for name, listed in providers.items()} == {
             "google": ("failing", "12:02"),
             "openai": ("answering", "12:07"),
             "unnamed": ("unusable", "12:00"),
@@ -154,12 +156,15 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
         assert providers["google"]["processes"][1]["failure_code"] == "401"
         assert providers["google"]["limits"]["requests_per_minute"] == 5
         configurations = await get(session, f"{SYSTEM}/config")
-        assert [(one["digest"], one["written"]["queue"]["slots"]) for one in configurations["items"]] == [
+        assert [
+            (configuration["digest"], configuration["written"]["queue"]["slots"])
+            for configuration in configurations["items"]
+        ] == [
             ("d1", 5),
             ("d2", 3),
         ]
         warnings = (await get(session, f"{SYSTEM}/warnings"))["items"]
-        assert [(one["kind"], one["name"], one["message"]) for one in warnings] == [
+        assert [(warning["kind"], warning["name"], warning["message"]) for warning in warnings] == [
             ("configuration", "processes", "processes differ in their configuration: d1: a; d2: b"),
             ("mcp-server", "prom", "a: it cannot be reached: refused"),
             ("mcp-server", "prom", "b: it cannot be reached: refused"),
@@ -171,7 +176,11 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
         assert (report["status"], report["database"]["state"]) == ("degraded", "answering")
         assert (report["watch"]["state"], report["watch"]["since"][11:16]) == ("cut", "12:04")
         assert (report["workers"]["state"], report["workers"]["live"], report["workers"]["slots"]) == ("present", 2, 8)
-        states = {name: one["state"] for part in ("mcp_servers", "providers") for name, one in report[part].items()}
+        states = {
+            name: component["state"]
+            for part in ("mcp_servers", "providers")
+            for name, component in report[part].items()
+        }
         assert states == {
             "kube": "connected",
             "prom": "unreachable",
@@ -179,8 +188,8 @@ async def test_what_processes_say_is_told_by_name_and_the_worst_of_it_first(
             "google": "failing",
             "openai": "answering",
         }
-        told = re.sub(r'"\d{4}-\d\d-\d\dT[^"]*"', "", json.dumps(report))  # a time may have any digits
-        assert not any(word in told for word in ("refused", "example", "401", "key", "host", "127.0.0.1"))
+        without_times = re.sub(r'"\d{4}-\d\d-\d\dT[^"]*"', "", json.dumps(report))  # a time may have any digits
+        assert not any(word in without_times for word in ("refused", "example", "401", "key", "host", "127.0.0.1"))
 
 
 async def test_health_is_ok_where_all_is_well(cluster: client.Cluster, database: databases.Database) -> None:
@@ -218,11 +227,11 @@ async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: d
     here = cluster.served.own
     await queue.execute(database, "UPDATE investigations SET namespace = :here WHERE name = 'inv-2'", here=here)
     async with serving(cluster, database) as session:
-        found = await get(session, f"{SYSTEM}/queue")
+        queue_state = await get(session, f"{SYSTEM}/queue")
         numbers = ("queued", "running", "cancelling", "suspended", "waiting_for_version", "slots", "max_queued")
-        assert [found[name] for name in numbers] == [3, 2, 1, 1, 1, 5, 10_000]
-        assert 3600 <= found["oldest_wait_seconds"] < 3660
-        assert found["processes"] == [{"process": str(worker.process), "host": "a", "running": 2, "slots": 5}]
+        assert [queue_state[name] for name in numbers] == [3, 2, 1, 1, 1, 5, 10_000]
+        assert 3600 <= queue_state["oldest_wait_seconds"] < 3660
+        assert queue_state["processes"] == [{"process": str(worker.process), "host": "a", "running": 2, "slots": 5}]
         (log,) = (await get(session, f"{SYSTEM}/warnings"))["items"]
         assert (log["kind"], log["name"]) == ("log", f"{here}/inv-2")
         assert log["message"].endswith("entry 3 (kind 'Pondered') cannot be read")
@@ -244,7 +253,7 @@ async def test_sizes_and_what_is_due_are_told(cluster: client.Cluster, database:
     assert answer["dry_run"] is False
 
 
-async def test_without_the_api_server_only_what_it_knows_is_a_503(
+async def test_paths_that_need_the_api_server_alone_are_503_without_it(
     database: databases.Database, unreachable: str
 ) -> None:
     cluster = await client.connect(Path(unreachable))
@@ -253,12 +262,12 @@ async def test_without_the_api_server_only_what_it_knows_is_a_503(
             assert (await get(session, path, status=503))["title"] == "Service Unavailable"
         for path in OTHERS:
             await get(session, path)
-        assert "api-server" in [one["kind"] for one in (await get(session, f"{SYSTEM}/warnings"))["items"]]
+        assert "api-server" in [warning["kind"] for warning in (await get(session, f"{SYSTEM}/warnings"))["items"]]
         await get(session, "/health")
     await cluster.close()
 
 
-async def test_without_the_database_health_tells_what_the_process_knows_itself_and_since_when(
+async def test_health_without_the_database_tells_what_the_process_knows_itself_and_since_when(
     migrated_url: str, postgres: launcher.Access, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "FRESH_SECONDS", 0.0)

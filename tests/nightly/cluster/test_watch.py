@@ -16,14 +16,14 @@ from tarsy_dev import patience, proxy
 from tarsy_dev.controlplane import Administrator
 
 
-async def test_only_the_namespace_that_was_asked_for_is_watched(plane: Administrator, cluster: client.Cluster) -> None:
+async def test_watch_sees_the_configured_namespace_alone(plane: Administrator, cluster: client.Cluster) -> None:
     create(plane, "default", f"before-{cluster.served.own}")
     async with watching(cluster) as seen:
         first = create(plane, cluster.served.own, "first")
-        await seen.of(first["metadata"]["uid"])
+        await seen.next_of(first["metadata"]["uid"])
         create(plane, "default", f"after-{cluster.served.own}")
         last = create(plane, cluster.served.own, "last")
-        await seen.of(last["metadata"]["uid"])
+        await seen.next_of(last["metadata"]["uid"])
     assert seen.namespaces == {cluster.served.own}
 
 
@@ -35,9 +35,9 @@ async def test_a_hundred_namespaces_are_listed_and_watched_once_each(plane: Admi
         await asyncio.wait_for(seen.watcher.opened.wait(), 120)
         assert len(seen.watcher._open_watches._cut) == 2 * 101
         last = create(plane, others[-1], "last")
-        assert (await seen.of(last["metadata"]["uid"])).namespace == others[-1]
+        assert (await seen.next_of(last["metadata"]["uid"])).namespace == others[-1]
         first = create(plane, namespace, "first")
-        await seen.of(first["metadata"]["uid"])
+        await seen.next_of(first["metadata"]["uid"])
         assert seen.watcher.lists == dict.fromkeys((namespace, *others), 1), "no watch made another one list again"
     await cluster.close()
 
@@ -60,7 +60,7 @@ async def test_a_watch_that_was_cut_says_so_once_and_sees_what_came_meanwhile(
         cluster = await client.connect(tmp_path / "config", served=[f"{namespace}-{number}" for number in range(5)])
         async with watching(cluster) as seen:
             before = await asyncio.to_thread(create, plane, namespace, "before")
-            await seen.of(before["metadata"]["uid"])
+            await seen.next_of(before["metadata"]["uid"])
             await seen.open(now=True)
             between.refuse()
             between.cut()
@@ -71,7 +71,7 @@ async def test_a_watch_that_was_cut_says_so_once_and_sees_what_came_meanwhile(
                     await asyncio.sleep(0.01)
             during = await asyncio.to_thread(create, plane, namespace, "during")
             between.accept()
-            await seen.of(during["metadata"]["uid"])
+            await seen.next_of(during["metadata"]["uid"])
             await seen.open(now=True)
         await cluster.close()
     assert len([record for record in caplog.records if record.name == watch._REQUESTS_LOGGER]) == 1, "of many"

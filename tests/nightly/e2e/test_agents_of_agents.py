@@ -22,11 +22,11 @@ def ask_the_other() -> model.Script:
     """
     has_begun = asyncio.Event()
 
-    async def answer(turn: model.Turn) -> model.Answer:
-        if turn.kind != "agent" or OUTER not in str(turn.messages[0]):
+    async def answer(model_call: model.Turn) -> model.Answer:
+        if model_call.kind != "agent" or OUTER not in str(model_call.messages[0]):
             await has_begun.wait()
             return model.Answer(text="root cause: the node has no memory")
-        seen = str(turn.messages)
+        seen = str(model_call.messages)
         if not (begun := re.search(r"id\W+([0-9a-f-]{36})", seen)):
             arguments = {"alert_type": "kubernetes", "data": "is the node well?", "seconds": 0}
             return model.Answer(calls=(model.Call(name="other__investigate", args=arguments),))
@@ -56,7 +56,7 @@ async def test_an_agent_has_another_tarsy_investigate_and_waits_for_its_conclusi
     outer = (await operator.finished("outer"))["outer"]
     assert outer["status"]["phase"] == "Completed"
     assert "the node has no memory" in outer["status"]["finalAnalysis"]
-    investigations_by_depth = {one["spec"].get("depth", 0) for one in (await operator.finished()).values()}
+    investigations_by_depth = {manifest["spec"].get("depth", 0) for manifest in (await operator.finished()).values()}
     assert investigations_by_depth == {0, 1}
     _, page = await api.request("GET", f"/api/v1/investigations/{outer['metadata']['uid']}/timeline")
     called = [event["metadata"]["tool_name"] for event in page["events"] if event["type"] == "mcp_tool_call"]

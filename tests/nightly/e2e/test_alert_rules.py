@@ -41,7 +41,7 @@ async def settled(process: Process) -> str:
     return await scrapes.until(process.scrape, is_settled)
 
 
-async def test_what_is_broken_in_a_process_is_told_by_its_alert_and_nothing_else_is(
+async def test_defect_in_a_process_fires_its_alert_and_no_other(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, tmp_path: Path
 ) -> None:
     """Its model refuses, a server and a receiver are away, a tool is not what was pinned, its file is broken."""
@@ -88,7 +88,7 @@ async def test_what_is_broken_in_a_process_is_told_by_its_alert_and_nothing_else
     alert_rules.judge_scrapes(tmp_path, [Scraped("tarsy", before, after)], expected)
 
 
-async def test_what_is_broken_around_processes_is_told_by_its_alert_and_nothing_else_is(
+async def test_defect_around_processes_fires_its_alert_and_no_other(
     operator: Operator, unreachable: str, tmp_path: Path
 ) -> None:
     """A queue without workers, workers that died, a cluster and a database that are away, no controller."""

@@ -24,10 +24,10 @@ LOOK = model.Answer(calls=(model.Call(name="tools__lookup"),))
 
 async def objects(operator: Operator) -> dict[str, Any]:
     items = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
-    return {item["metadata"]["name"]: item for item in items}
+    return {manifest["metadata"]["name"]: manifest for manifest in items}
 
 
-async def test_while_the_chain_is_not_ready_a_failed_alert_is_counted_and_once_it_is_investigated(
+async def test_failed_alert_is_counted_while_its_chain_is_not_ready_and_investigated_once_it_is(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = model.answers("root cause")
@@ -99,6 +99,6 @@ async def test_alert_whose_server_was_away_is_investigated_anew_and_once_it_is_b
     assert set(await objects(operator)) == {NAME, named(2)}
 
 
-def grounded(found: dict[str, Any]) -> tuple[str, str]:
-    (condition,) = [one for one in found["status"]["conditions"] if one["type"] == "Grounded"]
+def grounded(manifest: dict[str, Any]) -> tuple[str, str]:
+    (condition,) = [candidate for candidate in manifest["status"]["conditions"] if candidate["type"] == "Grounded"]
     return condition["status"], condition["reason"]

@@ -27,10 +27,10 @@ REQUESTS = """
 """
 
 
-def script(turn: model.Turn) -> model.Answer:
+def script(model_call: model.Turn) -> model.Answer:
     """A tool call in each turn but the last."""
-    calls = [model.Call(name="tools__lookup", args={"name": "web-0"})] if turn.iteration < CALLS - 1 else []
-    return model.Answer(text="I see.", calls=model.keyed(turn, calls), delay=0.1)
+    calls = [model.Call(name="tools__lookup", args={"name": "web-0"})] if model_call.iteration < CALLS - 1 else []
+    return model.Answer(text="I see.", calls=model.keyed(model_call, calls), delay=0.1)
 
 
 def has_seen(number: int, seen: Sequence[object]) -> bool | None:

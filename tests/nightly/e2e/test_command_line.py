@@ -28,9 +28,9 @@ async def test_every_kind_of_end_is_read(ended_world: World) -> None:
         (("-l", "tarsy.dev/severity=none"), []),
         (("--field-selector", "status.phase=Failed"), ["failed"]),
     ):
-        found = await run.run("list", *arguments, "-o", "json")
-        items = json.loads(found.out)["items"]
-        assert sorted(item.get("name") or item["metadata"]["name"] for item in items) == sorted(names), arguments
+        listing = await run.run("list", *arguments, "-o", "json")
+        items = json.loads(listing.out)["items"]
+        assert sorted(row.get("name") or row["metadata"]["name"] for row in items) == sorted(names), arguments
 
     for name, phase in (("completed", "Completed"), ("failed", "Failed"), ("running", "Running")):
         got = await run.run("get", name)

@@ -47,15 +47,15 @@ async def told_away(run: command_line.CommandLine, names: set[str]) -> dict[str,
     """
     passed: set[str] = set()
     failed: set[str] = set()
-    found: dict[str, dict[str, Any]] = {}
+    checks: dict[str, dict[str, Any]] = {}
     async with patience.limit():
         while not (names <= passed and AWAY in failed):
             checked = await run.run("check", "-o", "json")
-            found = {item["name"]: item for item in json.loads(checked.out)["items"]}
-            passed = {name for name, item in found.items() if item["passed"]}
-            failed = found.keys() - passed
+            checks = {check["name"]: check for check in json.loads(checked.out)["items"]}
+            passed = {name for name, check in checks.items() if check["passed"]}
+            failed = checks.keys() - passed
             assert checked.code == (1 if failed else 0)
-    return found[AWAY]
+    return checks[AWAY]
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_a_check_says_what_to_do(operator: Operator, run: command_line.Com
     platform.write_text("mcp_servers: {kubernetes-server: null}")
     before = await run.run("check", "--pre", "--config", str(platform), "-o", "json")
     assert before.code == 0, before
-    checks = {item["name"] for item in json.loads(before.out)["items"]}
+    checks = {check["name"] for check in json.loads(before.out)["items"]}
     assert {"cluster", "create clusterroles", "database", "platform file"} <= checks
     without = await run.other(DATABASE_URL="postgresql://tarsy@127.0.0.1:1/tarsy").run("check", "--pre")
     assert (without.code, "To do: set DATABASE_URL" in without.out) == (1, True)

@@ -24,13 +24,13 @@ TEXT = "I look \x1b]0;owned\x07 at the pod. " * 5
 async def process(operator: Operator, llm: model.Server) -> Process:
     """An operator whose model looks once and answers; it never answers `running` a second time."""
 
-    def script(turn: model.Turn) -> model.Reply:
-        name = turn.key.investigation.partition("/")[2]
-        if any(QUESTION in message.text for message in turn.messages):
+    def script(model_call: model.Turn) -> model.Reply:
+        name = model_call.key.investigation.partition("/")[2]
+        if any(QUESTION in message.text for message in model_call.messages):
             return model.Answer(text="shop/web:broken")
         if name == "failed":
             return model.HttpError(status=400)
-        if turn.iteration == 0:
+        if model_call.iteration == 0:
             return model.Answer(text=TEXT, thoughts="hm", calls=(LOOKUP,), chunk=20, pause=0.01)
         return model.Hang() if name == "running" else model.Answer(text="root cause")
 
@@ -52,11 +52,11 @@ def run(
 async def test_a_text_streams_on_a_terminal(
     operator: Operator, run: command_line.CommandLine, llm: model.Server
 ) -> None:
-    def script(turn: model.Turn) -> model.Reply:
-        if turn.iteration == 0:
+    def script(model_call: model.Turn) -> model.Reply:
+        if model_call.iteration == 0:
             return model.Answer(calls=(LOOKUP,))
         answer = model.Answer(text="one two three four five", chunk=4)
-        return model.Hang(after=3, answer=answer) if turn.key.investigation.endswith("/hangs") else answer
+        return model.Hang(after=3, answer=answer) if model_call.key.investigation.endswith("/hangs") else answer
 
     llm.script = script
     await operator.apply(manifests.chain(), *map(manifests.investigation, ("hangs", "ends")))
@@ -71,7 +71,7 @@ async def test_a_text_streams_on_a_terminal(
         assert terminal.text.count("one two three four five") == 1, terminal.text
 
 
-async def test_why_goes_down_to_the_call_that_failed(operator: Operator, run: command_line.CommandLine) -> None:
+async def test_command_why_goes_down_to_the_call_that_failed(operator: Operator, run: command_line.CommandLine) -> None:
     unready = manifests.chain("Broken", name="broken", stages=[manifests.stage("analysis", agent="NoSuchAgent")])
     await operator.apply(manifests.chain(), unready)
     await operator.apply(
@@ -111,7 +111,7 @@ async def test_why_goes_down_to_the_call_that_failed(operator: Operator, run: co
     assert (await run.run("tools", "list", "nothing")).code == 2
 
 
-async def test_why_names_the_server_that_was_away(
+async def test_command_why_names_the_server_that_was_away(
     operator: Operator, llm: model.Server, plane: controlplane.Administrator, programs: dict[str, Path]
 ) -> None:
     llm.script = model.answers("nothing seen")
@@ -139,7 +139,9 @@ async def test_why_names_the_server_that_was_away(
 async def test_an_investigation_is_run_again_from_a_stage(
     operator: Operator, run: command_line.CommandLine, llm: model.Server
 ) -> None:
-    llm.script = lambda turn: model.HttpError(status=400) if turn.key.stage == "second" else model.Answer(text="seen")
+    llm.script = lambda model_call: (
+        model.HttpError(status=400) if model_call.key.stage == "second" else model.Answer(text="seen")
+    )
     stages = [manifests.stage("first"), manifests.stage("second")]
     await operator.apply(manifests.chain(stages=stages, failurePolicy="Stop"), manifests.investigation("web"))
     await operator.finished("web")
@@ -160,10 +162,13 @@ async def test_an_investigation_is_run_again_from_a_stage(
 
     for arguments in (("web",), ("web", "perhaps"), ("web", "wrong", "--withdraw")):
         assert (await run.run("feedback", *arguments)).code == 2, arguments
-    said = await run.run("feedback", new, "wrong", "--cause", "the \x1b[31mdisk", "--note", "look again")
-    assert (said.code, said.out) == (0, f"alertinvestigation.tarsy.dev/{new} is wrong, says {accounts.EDITORS_NAME}\n")
-    told = f"Feedback:   wrong, says {accounts.EDITORS_NAME}: the \\x1b[31mdisk: look again"
-    assert told in (await run.run("get", new)).out
+    feedback = await run.run("feedback", new, "wrong", "--cause", "the \x1b[31mdisk", "--note", "look again")
+    assert (feedback.code, feedback.out) == (
+        0,
+        f"alertinvestigation.tarsy.dev/{new} is wrong, says {accounts.EDITORS_NAME}\n",
+    )
+    feedback_line = f"Feedback:   wrong, says {accounts.EDITORS_NAME}: the \\x1b[31mdisk: look again"
+    assert feedback_line in (await run.run("get", new)).out
     for verdict, name in (("wrong", new), ("none", "web")):
         listed = await run.run("list", "--feedback", verdict, "-o", "name")
         assert listed.out == f"alertinvestigation.tarsy.dev/{name}\n", listed

@@ -21,7 +21,7 @@ async def test_a_watch_outlasts_the_api_server_and_the_operator(
     operator: Operator, llm: model.Server, plane: controlplane.Administrator, programs: dict[str, Path]
 ) -> None:
     look = model.Answer(calls=(model.Call(name="tools__lookup", args={"name": "web-0"}),))
-    llm.script = lambda turn: model.Hang() if turn.iteration else look
+    llm.script = lambda model_call: model.Hang() if model_call.iteration else look
     first = await operator.start(lease=timedelta(seconds=3))
     await operator.apply(manifests.chain(), manifests.investigation("web"))
     async with contextlib.AsyncExitStack() as stack:
@@ -49,7 +49,7 @@ async def test_a_watch_outlasts_the_api_server_and_the_operator(
         await asyncio.wait_for(watching.stderr.readuntil(b"The cluster answers again."), 60)
         await first.kill()
         await asyncio.wait_for(following.stderr.readuntil(b"The connection was lost, reconnecting"), 60)
-        llm.script = lambda _turn: model.Answer(text="root cause")
+        llm.script = lambda _call: model.Answer(text="root cause")
         second = await operator.start(lease=timedelta(seconds=3))
         api.upstream = ("127.0.0.1", int(second.url.rpartition(":")[2]))
         await asyncio.wait_for(watching.stdout.readuntil(b'"type":"takeover"'), 60)
@@ -71,9 +71,9 @@ async def test_a_list_of_thousands_comes_page_by_page(
         env={"TARSY_API": "http://127.0.0.1:1", "TARSY_TOKEN": "x"},
     )
 
-    one = await run.run("list", "-o", "name")
-    assert (one.code, len(one.out.splitlines())) == (0, 25), one
-    assert "Without the API, this is one page of the cluster's objects, by name" in one.err
+    listing = await run.run("list", "-o", "name")
+    assert (listing.code, len(listing.out.splitlines())) == (0, 25), listing
+    assert "Without the API, this is one page of the cluster's objects, by name" in listing.err
     every = await run.run("list", "--field-selector", "status.phase=Completed", "--limit", "0", "-o", "name")
     assert len(set(every.out.splitlines())) == 1_200
     completed = ("list", "-A", "--field-selector", "status.phase!=Failed", "-o", "name")

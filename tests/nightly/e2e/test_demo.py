@@ -12,10 +12,10 @@ from tarsy_dev import loopback, model, tools
 
 def demo(programs: dict[str, Path], env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run it on the programs that the other tests have: without a download."""
-    given = {name: value for name, value in os.environ.items() if name != "GOOGLE_API_KEY"}
-    given["KUBEBUILDER_ASSETS"] = str(programs["etcd"].parent)
+    environment = {name: value for name, value in os.environ.items() if name != "GOOGLE_API_KEY"}
+    environment["KUBEBUILDER_ASSETS"] = str(programs["etcd"].parent)
     command = [sys.executable, "-m", "tarsy_dev", "demo"]
-    return subprocess.run(command, cwd=tools.ROOT, env=given | env, capture_output=True, text=True, timeout=280)
+    return subprocess.run(command, cwd=tools.ROOT, env=environment | env, capture_output=True, text=True, timeout=280)
 
 
 def test_the_demo_fails_when_its_model_refuses_the_key(programs: dict[str, Path]) -> None:

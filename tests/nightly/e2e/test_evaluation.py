@@ -71,16 +71,16 @@ async def test_all_evidence_reaches_the_model_and_no_secret_does(
     postgres: launcher.Access, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCRIPTED_KEY", "any")
-    known = scenarios.find([tools.ROOT / "scenarios"])
+    all_scenarios = scenarios.find([tools.ROOT / "scenarios"])
     output = tmp_path / "results"
     (tmp_path / "chain.yaml").write_text(CHAIN)
-    async with server.serve(script=golden.player(known)) as model:
+    async with server.serve(script=golden.player(all_scenarios)) as model:
         config = platform_file(tmp_path, model.url)
         platform = loader.platform_file(config)
         chain, missing = subjects.for_world(subjects.load(tmp_path / "chain.yaml", platform=platform))
         assert missing == []
         plan = runs.Plan(
-            scenarios=known,
+            scenarios=all_scenarios,
             chain=chain,
             providers=["scripted"],
             repeats=1,
@@ -95,25 +95,25 @@ async def test_all_evidence_reaches_the_model_and_no_secret_does(
         lines: list[str] = []
         finished = await runs.run(plan, progress=lines.append)
         assert (finished.failures, finished.left_out) == ([], 0)
-        found = results.read(output)
+        all_results = results.read(output)
         asked = len(model.requests)
         again = await runs.run(plan, progress=lines.append)
         assert (again.failures, len(model.requests)) == ([], asked)
         spent = await runs.run(dataclasses.replace(plan, repeats=2, max_tokens=1), progress=lines.append)
-        assert (spent.left_out, len(model.requests)) == (len(known), asked)
-        cost = sum(result.cost or 0 for result in found)
+        assert (spent.left_out, len(model.requests)) == (len(all_scenarios), asked)
+        cost = sum(result.cost or 0 for result in all_results)
         spent = await runs.run(dataclasses.replace(plan, repeats=2, max_cost=cost), progress=lines.append)
-        assert (spent.left_out, len(model.requests)) == (len(known), asked)
-        assert [key[2] for key in reports.not_run(output, found)] == [2] * len(known)
+        assert (spent.left_out, len(model.requests)) == (len(all_scenarios), asked)
+        assert [key[2] for key in reports.not_run(output, all_results)] == [2] * len(all_scenarios)
         async with agent_tools.questions_to(platform, "scripted") as ask:
             judge = judges.Judge(provider="scripted", ask=ask)
             poor = await runs.run(dataclasses.replace(plan, judge=judge, max_cost=cost), progress=lines.append)
-            assert (poor.unjudged, len(model.requests)) == (len(known), asked)
+            assert (poor.unjudged, len(model.requests)) == (len(all_scenarios), asked)
             judged = await runs.run(dataclasses.replace(plan, judge=judge), progress=lines.append)
-            assert (judged.unjudged, judged.failures, len(model.requests)) == (0, [], asked + len(known))
+            assert (judged.unjudged, judged.failures, len(model.requests)) == (0, [], asked + len(all_scenarios))
             await runs.run(dataclasses.replace(plan, judge=judge), progress=lines.append)
-            assert len(model.requests) == asked + len(known)
-            for before, after in zip(found, results.read(output), strict=True):
+            assert len(model.requests) == asked + len(all_scenarios)
+            for before, after in zip(all_results, results.read(output), strict=True):
                 assert after.opinion is not None
                 assert (after.opinion.verdict, after.opinion.total_tokens > 0) == ("right", True)
                 assert after.model_copy(update={"opinion": None}) == before
@@ -126,19 +126,21 @@ async def test_all_evidence_reaches_the_model_and_no_secret_does(
             ).failures
             assert "the judge other failed" in refused
         unusable = {"scripted": "its key is not set"}
-        one = dataclasses.replace(plan, scenarios=known[:1], output=tmp_path / "none", unusable=unusable)
-        (failure,) = (await runs.run(one, progress=lines.append)).failures
+        single_plan = dataclasses.replace(
+            plan, scenarios=all_scenarios[:1], output=tmp_path / "none", unusable=unusable
+        )
+        (failure,) = (await runs.run(single_plan, progress=lines.append)).failures
         assert "LLM provider 'scripted' cannot be used: its key is not set" in failure
         bodies = json.dumps([request.body for request in model.requests], ensure_ascii=False)
-    assert [result.scenario for result in found] == [scenario.name for scenario in known]
-    for result in found:
+    assert [result.scenario for result in all_results] == [scenario.name for scenario in all_scenarios]
+    for result in all_results:
         assert (result.scenario, result.state, result.misses) == (result.scenario, "right", ())
         assert all(piece.seen and piece.cited for piece in result.evidence), result
         assert (result.leaked_secrets, result.grounded) == (0, True)
         assert result.tool_calls >= len(result.evidence)
         transcript = results.path(output, *result.key).with_suffix(results.TRANSCRIPT).read_text()
         assert transcript.endswith("The end of the transcript.\n")
-    for scenario in known:
+    for scenario in all_scenarios:
         assert not any(secret in bodies for secret in scenario.document.secrets)
         assert scenario.name not in bodies
     databases = postgres.execute("SELECT count(*) FROM pg_database WHERE datname LIKE 'tarsy_eval%'")
@@ -147,8 +149,8 @@ async def test_all_evidence_reaches_the_model_and_no_secret_does(
     runner = CliRunner()
     html = tmp_path / "report.html"
     for form in (["--format", "html", "--to", str(html)], ["--format", "junit"], ["--fail-under", "1"]):
-        shown = runner.invoke(main.main, ["eval", "report", str(output), *form])
-        assert shown.exit_code == 0, shown.output
+        report = runner.invoke(main.main, ["eval", "report", str(output), *form])
+        assert report.exit_code == 0, report.output
     assert "memory-limit/scripted-1.md" in html.read_text()
     same = runner.invoke(main.main, ["eval", "diff", str(output), str(output)])
     assert same.output.startswith("noise: +0%")
@@ -181,18 +183,26 @@ async def test_a_killed_evaluation_leaves_nothing_running_and_goes_on_without_a_
     tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCRIPTED_KEY", "any")
-    known = scenarios.find(tools.ROOT / "scenarios" / name for name in ("memory-limit", "two-passwords"))
-    solve = golden.player(known)
+    two_scenarios = scenarios.find(tools.ROOT / "scenarios" / name for name in ("memory-limit", "two-passwords"))
+    solve = golden.player(two_scenarios)
     output, chain = tmp_path / "results", tmp_path / "chain.yaml"
-    first, second = (results.path(output, scenario.name, "scripted", 1) for scenario in known)
+    first, second = (results.path(output, scenario.name, "scripted", 1) for scenario in two_scenarios)
     chain.write_text(CHAIN)
     async with server.serve(script=solve) as model:
         config = platform_file(tmp_path, model.url)
         environment = {**os.environ, "TMPDIR": str(temporary), "TARSY_CONFIG": str(config), "DATABASE_URL": ""}
         command = [sys.executable, "-c", "from tarsy.cli.main import main; main()", "eval", "run"]
-        command += [*(str(scenario.folder) for scenario in known), "--chain", str(chain), "--output", str(output)]
+        command += [
+            *(str(scenario.folder) for scenario in two_scenarios),
+            "--chain",
+            str(chain),
+            "--output",
+            str(output),
+        ]
         command += ["--provider", "scripted", "--jobs", "1", "--mcp-command", str(tools.kubernetes_mcp_server())]
-        model.script = lambda turn: model_script.Hang() if '"parcels"' in str(turn.messages) else solve(turn)
+        model.script = lambda model_call: (
+            model_script.Hang() if '"parcels"' in str(model_call.messages) else solve(model_call)
+        )
         killed = await asyncio.create_subprocess_exec(*command, env=environment)
         await waiting.until(lambda: first.exists() and '"parcels"' in str(model.requests[-1].body))
         running = started_in(temporary)
@@ -240,15 +250,15 @@ async def test_a_past_investigation_becomes_a_scenario_that_passes_its_check(
 ) -> None:
     namespace = operator.namespace
 
-    def look(turn: model.Turn) -> model.Reply:
-        if any(message.results for message in turn.messages):
+    def script(model_call: model.Turn) -> model.Reply:
+        if any(message.results for message in model_call.messages):
             return model.Answer(text=f"Root cause: a wrong password.\n\nEvidence: `{SEEN}` [tool 0.0].")
-        names = {tool.short: tool.name for tool in turn.tools}
+        names = {tool.short: tool.name for tool in model_call.tools}
         arguments = {"namespace": namespace, "name": "web-0"}
         calls = (model.Call(name=names["pods_log"], args=arguments), model.Call(name=names["pods_get"], args=arguments))
         return model.Answer(text="I look.", calls=calls)
 
-    llm.script = look
+    llm.script = script
     await operator.kubectl("create", "-f", "-", input=PAST)
     await operator.kubectl("wait", "pod/web-0", "--for=jsonpath={.status.phase}=Running", "--timeout=60s")
     arguments = ["--read-only", "--toolsets", "core", "--kubeconfig", str(plane.kubeconfig(namespace=namespace))]
@@ -266,8 +276,8 @@ async def test_a_past_investigation_becomes_a_scenario_that_passes_its_check(
     )
     nothing = await run.run("eval", "record", str(tmp_path / "judged"), "--from-feedback")
     assert (nothing.code, "give some with tarsy feedback" in nothing.err) == (2, True)
-    said = await run.run("feedback", "ended", "partly", "--cause", "The Secret web-db has a wrong password.")
-    assert said.code == 0, said.err
+    feedback = await run.run("feedback", "ended", "partly", "--cause", "The Secret web-db has a wrong password.")
+    assert feedback.code == 0, feedback.err
     recorded = await run.run("eval", "record", str(tmp_path / "judged"), "--from-feedback")
     assert recorded.code == 0, recorded.err
     folder = Path(recorded.out.partition(":")[0])

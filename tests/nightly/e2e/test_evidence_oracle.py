@@ -53,18 +53,18 @@ class Agents:
         """The agents that wait for an answer: their results are committed."""
         self.turns: list[model.Turn] = []
 
-    def __call__(self, turn: model.Turn) -> model.Reply:
-        self.turns.append(turn)
-        has_results = any(message.results for message in turn.messages)
-        names = {tool.short: tool.name for tool in turn.tools}
-        if turn.kind == "agent" and turn.key.stage == "collect":
+    def __call__(self, model_call: model.Turn) -> model.Reply:
+        self.turns.append(model_call)
+        has_results = any(message.results for message in model_call.messages)
+        names = {tool.short: tool.name for tool in model_call.tools}
+        if model_call.kind == "agent" and model_call.key.stage == "collect":
             if not has_results:
                 return model.Answer(text="I look.", calls=tuple(self._evidence(names)))
             if self.hangs:
-                self.hanging.add(turn.key)
+                self.hanging.add(model_call.key)
                 return model_script.Hang()
-        elif turn.kind != "synthesis" and not has_results:
-            references = dict.fromkeys(REFERENCE.findall(text_of(turn)))
+        elif model_call.kind != "synthesis" and not has_results:
+            references = dict.fromkeys(REFERENCE.findall(text_of(model_call)))
             return model.Answer(text="I look it up.", calls=tuple(self._searches(names, references)))
         cause = self._scenario.document.cause
         return model.Answer(text=f"Root cause: {cause.kind} {cause.name}: {golden.SENTENCES[cause.cause_class]}.")
@@ -83,12 +83,18 @@ class Agents:
 
     def last(self, kind: str, stage: str) -> list[model.Turn]:
         """The last request of each agent of a kind and a stage."""
-        return list({turn.key: turn for turn in self.turns if (turn.kind, turn.key.stage) == (kind, stage)}.values())
+        return list(
+            {
+                model_call.key: model_call
+                for model_call in self.turns
+                if (model_call.kind, model_call.key.stage) == (kind, stage)
+            }.values()
+        )
 
 
-def text_of(turn: model.Turn) -> str:
-    parts = [turn.system]
-    for message in turn.messages:
+def text_of(model_call: model.Turn) -> str:
+    parts = [model_call.system]
+    for message in model_call.messages:
         parts += [message.text, *(result.text for result in message.results)]
     return "\n".join(parts)
 
@@ -97,8 +103,8 @@ def child_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
 
 
-def lacking(scenario: scenarios.Scenario, turn: model.Turn) -> list[str]:
-    text = text_of(turn)
+def lacking(scenario: scenarios.Scenario, model_call: model.Turn) -> list[str]:
+    text = text_of(model_call)
     return [each.shows for each in scenario.document.evidence if not verdicts.matches(each.matches, text)]
 
 
@@ -151,13 +157,13 @@ async def test_every_model_of_an_investigation_has_the_evidence_or_can_have_it(
     assert (result.state, result.grounded, result.gaps, result.misses) == ("right", True, 0, ())
     # A call that was committed before the takeover is not sent again; what is looked up asks no server.
     assert result.tool_calls == 2 * evidence + 2 * evidence * (1 + evidence)
-    for turn in agents.turns[killed:]:
-        if (turn.kind, turn.key.stage) == ("agent", "collect"):
-            assert lacking(scenario, turn) == []
+    for model_call in agents.turns[killed:]:
+        if (model_call.kind, model_call.key.stage) == ("agent", "collect"):
+            assert lacking(scenario, model_call) == []
     for kind, stage, count in (("agent", "collect", 2), ("synthesis", "collect", 1), ("agent", "conclude", 1)):
         turns = agents.last(kind, stage)
         assert (kind, stage, len(turns)) == (kind, stage, count)
-        assert [lacking(scenario, turn) for turn in turns] == [[]] * count
+        assert [lacking(scenario, model_call) for model_call in turns] == [[]] * count
     (question,) = agents.last("chat", "")
     assert lacking(scenario, question) == []
     texts = json.dumps([request.body for request in llm.requests], ensure_ascii=False) + repr(logged)

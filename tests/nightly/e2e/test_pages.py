@@ -16,8 +16,8 @@ SITE = "https://tarsy.example"
 async def transcript(operator: Operator, name: str) -> str:
     """Have an investigation run, and return its `.status.transcript`."""
     await operator.apply(manifests.chain(), manifests.investigation(name))
-    found = (await operator.finished(name))[name]
-    return str(found["status"]["transcript"])
+    manifest = (await operator.finished(name))[name]
+    return str(manifest["status"]["transcript"])
 
 
 async def test_status_leads_to_the_page_at_the_public_address(operator: Operator, llm: model.Server) -> None:
@@ -32,7 +32,7 @@ async def test_status_leads_to_the_page_at_the_public_address(operator: Operator
     assert status == 200
 
 
-async def test_without_pages_the_api_stays(operator: Operator, llm: model.Server) -> None:
+async def test_api_stays_without_pages(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     operator.configure(web={"enabled": False})
     process = await operator.start(api={"public_url": SITE})

@@ -35,7 +35,7 @@ async def test_the_watch_repairs_what_an_api_process_left_behind_and_it_stands_f
     assert await notify(process) == ("repeated", name)
     assert await notify(process, started="2026-11-21T21:00:00Z") == ("repeated", name)
     assert len(llm.requests) == 1
-    assert await audits.told(operator.database_url) == [audits.row("create", name)]
+    assert await audits.audit_rows(operator.database_url) == [audits.row("create", name)]
 
 
 @pytest.mark.parametrize("taken", [False, True], ids=["the name is free", "a stranger has the name"])

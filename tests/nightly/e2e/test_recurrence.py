@@ -76,7 +76,7 @@ async def test_one_crash_loop_is_investigated_once_until_its_image_changes(
         model.Call(name="k8s__events_list", args=here | {"fieldSelector": "involvedObject.name=web-0"}),
     )
     analysis = "It lacks its configuration [tool 0.1]."
-    llm.script = lambda turn: model.Answer(text=analysis) if turn.iteration else model.Answer(calls=calls)
+    llm.script = lambda model_call: model.Answer(text=analysis) if model_call.iteration else model.Answer(calls=calls)
     arguments = ["--read-only", "--toolsets", "core", "--disable-multi-cluster", "--kubeconfig"]
     kubeconfig = str(plane.kubeconfig(namespace=operator.namespace))
     transport = {"type": "stdio", "command": str(tools.kubernetes_mcp_server()), "args": [*arguments, kubeconfig]}
@@ -99,20 +99,20 @@ async def test_one_crash_loop_is_investigated_once_until_its_image_changes(
         status, answer = await process.request("POST", WEBHOOK, body=body)
         assert status == 200, answer
         name = naming.for_alert(alertname="KubePodCrashLooping", fingerprint=FINGERPRINT, starts_at=starts_at)
-        found: dict[str, Any] = (await operator.finished(name))[name]
-        return found
+        manifest: dict[str, Any] = (await operator.finished(name))[name]
+        return manifest
 
-    def reason(found: dict[str, Any]) -> str:
-        (complete,) = [each for each in found["status"]["conditions"] if each["type"] == "Complete"]
+    def reason(manifest: dict[str, Any]) -> str:
+        (complete,) = [each for each in manifest["status"]["conditions"] if each["type"] == "Complete"]
         return str(complete["reason"])
 
     full = await comes(0)
     asked = len(llm.requests)
     assert (reason(full), asked) == ("StagesCompleted", 2), full["status"]
     for number in range(1, 1 + ROUNDS):
-        found = await comes(number)
-        status = found["status"]
-        assert (reason(found), len(llm.requests)) == ("Unchanged", asked), status
+        manifest = await comes(number)
+        status = manifest["status"]
+        assert (reason(manifest), len(llm.requests)) == ("Unchanged", asked), status
         assert status["previous"]["name"] == full["metadata"]["name"]
         assert status["finalAnalysis"].endswith(full["status"]["finalAnalysis"])
         assert status["usage"]["llmCalls"] == 0

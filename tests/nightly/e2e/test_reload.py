@@ -16,18 +16,18 @@ if TYPE_CHECKING:
 RUNS = 20
 
 
-async def told(process: Process, path: str, wanted: str, *, there: bool = True) -> Any:
-    """What the API answers at `path` once `wanted` is part of it, or no longer."""
-    found: Any = None
+async def await_answer(process: Process, path: str, wanted: str, *, there: bool = True) -> Any:
+    """Return the answer of the API at `path` once `wanted` is part of it, or no longer."""
+    answer: Any = None
     try:
         async with patience.limit():
             while True:
-                status, found = await process.request("GET", path)
-                if status == 200 and (wanted in json.dumps(found)) is there:
-                    return found
+                status, answer = await process.request("GET", path)
+                if status == 200 and (wanted in json.dumps(answer)) is there:
+                    return answer
                 await asyncio.sleep(0.1)
     except patience.TooLong as error:
-        raise patience.TooLong(f"{error}: {path}: {found}") from None
+        raise patience.TooLong(f"{error}: {path}: {answer}") from None
 
 
 def mount(file: Path, version: str, content: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ async def test_the_file_changes_in_all_ways_and_no_run_fails(
 ) -> None:
     held = asyncio.Event()
 
-    async def script(turn: model.Turn) -> model.Reply:
+    async def script(model_call: model.Turn) -> model.Reply:
         await held.wait()
         return model.Answer(text="root cause")
 
@@ -59,14 +59,14 @@ async def test_the_file_changes_in_all_ways_and_no_run_fails(
     await operator.apply(manifests.chain(), waiting)
     await operator.apply(*(manifests.investigation(f"run-{number}") for number in range(RUNS)))
     await llm.wait_for(lambda requests: len(requests) >= RUNS or None)
-    await told(process, "/api/v1/system/warnings", "unknown agent 'LaterAgent'")
+    await await_answer(process, "/api/v1/system/warnings", "unknown agent 'LaterAgent'")
 
     file.write_text("limits: {answr: 1}\n")
-    await told(process, "/api/v1/system/warnings", f"{file}:1: limits: unknown: answr")
-    notes = (await told(process, "/readyz", "not in force"))["notes"]
+    await await_answer(process, "/api/v1/system/warnings", f"{file}:1: limits: unknown: answr")
+    notes = (await await_answer(process, "/readyz", "not in force"))["notes"]
     assert str(file) not in str(notes)
     file.write_text(json.dumps(before))
-    await told(process, "/api/v1/system/warnings", "not in force", there=False)
+    await await_answer(process, "/api/v1/system/warnings", "not in force", there=False)
 
     async with model.serve(model.answers("found by the later one")) as later:
         agents = {**before["agents"], "LaterAgent": {"llm_provider": "later"}}
@@ -74,19 +74,19 @@ async def test_the_file_changes_in_all_ways_and_no_run_fails(
         changed = {**before, "agents": agents, "llm_providers": providers, "queue": {**before["queue"], "slots": 60}}
         mount(file, "..1", changed)
         await operator.kubectl("wait", "chain/later", "--for=condition=Ready", "--timeout=60s")
-        assert "queue.slots" in str(await told(process, "/readyz", "queue.slots"))
-        await told(process, "/api/v1/system/warnings", "queue.slots")
-        await told(process, "/api/v1/system/config", "LaterAgent")
+        assert "queue.slots" in str(await await_answer(process, "/readyz", "queue.slots"))
+        await await_answer(process, "/api/v1/system/warnings", "queue.slots")
+        await await_answer(process, "/api/v1/system/config", "LaterAgent")
         (file.parent / "..data").unlink()  # links to nowhere cannot be read, even by root
-        await told(process, "/api/v1/system/warnings", "No such file or directory")
+        await await_answer(process, "/api/v1/system/warnings", "No such file or directory")
         await operator.apply(manifests.investigation("new", alertType="later"))
         await operator.finished("new")
         assert len(later.requests) == 1
         held.set()
-        found = await operator.finished()
-    assert {one["status"]["phase"] for one in found.values()} == {"Completed"}
-    assert len(found) == RUNS + 1
+        by_name = await operator.finished()
+    assert {manifest["status"]["phase"] for manifest in by_name.values()} == {"Completed"}
+    assert len(by_name) == RUNS + 1
     mount(file, "..2", before)
-    await told(process, "/api/v1/system/warnings", "not in force", there=False)
-    await told(process, "/api/v1/system/providers", "later", there=False)
+    await await_answer(process, "/api/v1/system/warnings", "not in force", there=False)
+    await await_answer(process, "/api/v1/system/providers", "later", there=False)
     await process.stop()

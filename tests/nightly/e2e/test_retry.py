@@ -59,9 +59,9 @@ async def test_retry_whose_api_process_dies_before_it_is_admitted_is_admitted_by
         await retry(dies, first["metadata"]["uid"], fromStage="analysis")
     await dies.ended()
     items = json.loads(await operator.kubectl("get", "inv", "-o", "json"))["items"]
-    (name,) = {item["metadata"]["name"] for item in items} - {"web-crash"}
+    (name,) = {manifest["metadata"]["name"] for manifest in items} - {"web-crash"}
     await operator.start()
     again = (await operator.finished(name))[name]
     assert again["status"]["phase"] == "Completed"
     assert investigator.asked == ["analysis", "analysis"]
-    assert audits.row("retry", name) in await audits.told(operator.database_url)
+    assert audits.row("retry", name) in await audits.audit_rows(operator.database_url)

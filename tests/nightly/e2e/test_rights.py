@@ -21,10 +21,10 @@ WEBHOOK = "/api/v1/webhooks/alertmanager"
 
 
 async def ask(process: Process, method: str, path: str, *, status: int = 200, body: Any = None) -> Any:
-    given = json.dumps(body).encode() if body else None
-    told, found = await process.request(method, f"/api/v1{path}", body=given)
-    assert told == status, found
-    return found
+    encoded = json.dumps(body).encode() if body else None
+    answered, answer = await process.request(method, f"/api/v1{path}", body=encoded)
+    assert answered == status, answer
+    return answer
 
 
 async def follow_an_alert(process: Process, operator: Operator) -> None:
@@ -58,7 +58,7 @@ async def be_told_of_an_alert_that_no_chain_takes(process: Process, operator: Op
     async with patience.limit():
         about = f"--field-selector=involvedObject.kind=Deployment,involvedObject.name={deployment}"
         while f"NobodyTakesThis in {operator.namespace} (1)" not in await operator.kubectl("get", "events", about):
-            pass  # whoever has the duties tells
+            pass  # the process that has the duties writes the event
 
 
 async def work(process: Process, operator: Operator, *, deployment: str) -> None:
@@ -83,7 +83,7 @@ def has_used_all(operator: Operator, part: str) -> bool:
 
 
 async def test_one_process_needs_each_right_of_its_account_and_no_other(operator: Operator, llm: model.Server) -> None:
-    llm.script = lambda _turn: model.Answer(text="root cause")
+    llm.script = lambda _call: model.Answer(text="root cause")
     await work(await operator.start(env={"TARSY_DEPLOYMENT": "tarsy"}), operator, deployment="tarsy")
     await waiting.until(functools.partial(has_used_all, operator, installed.ALL))
     assert operator.accounts.refused() == set()
@@ -92,7 +92,7 @@ async def test_one_process_needs_each_right_of_its_account_and_no_other(operator
 async def test_each_part_needs_each_right_of_its_own_account_and_no_other(
     operator: Operator, llm: model.Server
 ) -> None:
-    llm.script = lambda _turn: model.Answer(text="root cause")
+    llm.script = lambda _call: model.Answer(text="root cause")
     process = await operator.start(role="api")
     for role in ("controller", "worker"):
         await operator.start(role=role, env={"TARSY_DEPLOYMENT": f"tarsy-apart-{role}"})
@@ -113,8 +113,8 @@ async def test_chain_says_that_the_right_to_get_owners_is_missing_until_it_is_th
     async def notified_until(reason: str) -> None:
         """Send alerts about other pods until one is investigated alone for a reason, and the chain is checked."""
         async with patience.limit():
-            told = ""
-            while reason not in told:
+            reported = ""
+            while reason not in reported:
                 number = next(numbers)
                 body = manifests.notification(
                     labels={
@@ -124,18 +124,18 @@ async def test_chain_says_that_the_right_to_get_owners_is_missing_until_it_is_th
                     },
                     fingerprint=f"{number:016x}",
                 )
-                told = (await process.notify(body))["alerts"][0]["reason"]
+                reported = (await process.notify(body))["alerts"][0]["reason"]
 
-    async def shown(reason: str) -> None:
+    async def await_reason(reason: str) -> None:
         path = '{.status.conditions[?(@.type=="Ready")].reason}'
         await operator.kubectl("wait", "chain/by-owner", f"--for=jsonpath={path}={reason}", "--timeout=120s")
 
-    await shown("Ready")
+    await await_reason("Ready")
     right = rights.Right(verb="get", group="", resource="pods")
     async with operator.accounts.without(right, part=installed.OWNERS):
         await notified_until("lacks the right to get Pods")
-        await shown("OwnersNotLookedUp")
+        await await_reason("OwnersNotLookedUp")
         columns = (await operator.kubectl("get", "chain", "by-owner", "-o", "wide")).splitlines()[1]
         assert "lacks the right to get Pods: " in columns
     await notified_until("is not in the cluster")
-    await shown("Ready")
+    await await_reason("Ready")

@@ -1,4 +1,4 @@
-"""What two processes say of themselves and of one another: who is there, servers, providers, queue, configuration."""
+"""Reports of two processes on themselves and on one another: who is there, servers, providers, queue, configuration."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SYSTEM = "/api/v1/system/"
 CANARY = "canary-7f3a9b2c41"
 
 
-async def told(process: Process, path: str, ready: Callable[[Any], bool]) -> Any:
-    """What the API answers at `path` once it is as wanted."""
+async def await_answer(process: Process, path: str, ready: Callable[[Any], bool]) -> Any:
+    """Return the answer of the API at `path` once it is as wanted."""
     answer: Any = None
     try:
         async with patience.limit():
@@ -35,8 +35,8 @@ async def told(process: Process, path: str, ready: Callable[[Any], bool]) -> Any
 
 def reached(chains: Any) -> dict[str, str]:
     """Whether the servers of chains can be reached, as they say themselves."""
-    conditions = [(chain["name"], one) for chain in chains["items"] for one in chain["conditions"]]
-    return {name: one["status"] for name, one in conditions if one["type"] == "MCPServersReachable"}
+    conditions = [(chain["name"], condition) for chain in chains["items"] for condition in chain["conditions"]]
+    return {name: condition["status"] for name, condition in conditions if condition["type"] == "MCPServersReachable"}
 
 
 async def test_two_processes_say_how_they_stand_and_what_is_wrong(
@@ -61,57 +61,73 @@ async def test_two_processes_say_how_they_stand_and_what_is_wrong(
             manifests.chain("third", name="helped", stages=[manifests.stage("analysis", mcpServers=["helper"])]),
         )
 
-        both = await told(first, f"{SYSTEM}queue", lambda found: found["slots"] == 57)
-        assert [place["slots"] for place in both["processes"]] in ([7, 50], [50, 7])
-        servers = await told(
+        both = await await_answer(first, f"{SYSTEM}queue", lambda page: page["slots"] == 57)
+        assert [process["slots"] for process in both["processes"]] in ([7, 50], [50, 7])
+        servers = await await_answer(
             first,
             f"{SYSTEM}mcp-servers",
-            lambda found: (
-                [(one["state"], len(one["processes"])) for one in found["items"]]
+            lambda page: (
+                [(server["state"], len(server["processes"])) for server in page["items"]]
                 == [("connected", 2), ("unreachable", 2), ("connected", 2)]
             ),
         )
-        assert [one["name"] for one in servers["items"]] == ["helper", "kubernetes-server", "tools"]
+        assert [server["name"] for server in servers["items"]] == ["helper", "kubernetes-server", "tools"]
         reads = {tool["name"]: tool["read_only"] for tool in servers["items"][0]["tools"]}
         assert (reads["lookup"], reads["restart"], reads["unannotated"]) == (True, False, False)
         since = servers["items"][0]["since"]
 
         await operator.apply(manifests.investigation())
         await operator.finished()
-        providers = await told(
-            first, f"{SYSTEM}providers", lambda found: any(one["state"] == "answering" for one in found["items"])
+        providers = await await_answer(
+            first,
+            f"{SYSTEM}providers",
+            lambda page: any(provider["state"] == "answering" for provider in page["items"]),
         )
-        (scripted,) = (one for one in providers["items"] if one["name"] == "scripted")
+        (scripted,) = (provider for provider in providers["items"] if provider["name"] == "scripted")
         assert (scripted["state"], scripted["base_url"], scripted["model"]) == (
             "answering",
             llm.url,
             "gemini-2.5-flash",
         )
-        configurations = (await told(first, f"{SYSTEM}config", lambda found: found["total"] == 2))["items"]
-        assert {one["written"]["queue"].get("slots") for one in configurations} == {None, 7}
-        transports = [one["written"]["mcp_servers"]["kubernetes-server"]["transport"] for one in configurations]
-        assert [one["env"] for one in transports] == [named, named], "as the file has it, before variables are put in"
-        types = await told(first, "/api/v1/alert-types", lambda found: found["total"] == 3)
-        assert [(one["alert_type"], one["chain_name"], one["ready"], one["reason"]) for one in types["items"]] == [
+        configurations = (await await_answer(first, f"{SYSTEM}config", lambda page: page["total"] == 2))["items"]
+        assert {configuration["written"]["queue"].get("slots") for configuration in configurations} == {None, 7}
+        transports = [
+            configuration["written"]["mcp_servers"]["kubernetes-server"]["transport"]
+            for configuration in configurations
+        ]
+        assert [transport["env"] for transport in transports] == [named, named], (
+            "as the file has it, before variables are put in"
+        )
+        types = await await_answer(first, "/api/v1/alert-types", lambda page: page["total"] == 3)
+        assert [
+            (alert_type["alert_type"], alert_type["chain_name"], alert_type["ready"], alert_type["reason"])
+            for alert_type in types["items"]
+        ] == [
             ("kubernetes", "kubernetes", True, ""),
             ("other", "broken", False, "ReferenceNotFound"),
             ("third", "helped", True, ""),
         ]
-        chains = await told(first, f"{SYSTEM}chains", lambda found: all(one["conditions"] for one in found["items"]))
-        await told(first, f"{SYSTEM}chains", lambda found: reached(found) == {"helped": "True", "kubernetes": "True"})
-        assert [one["name"] for one in chains["items"]] == ["broken", "helped", "kubernetes"]
+        chains = await await_answer(
+            first, f"{SYSTEM}chains", lambda page: all(chain["conditions"] for chain in page["items"])
+        )
+        await await_answer(
+            first, f"{SYSTEM}chains", lambda page: reached(page) == {"helped": "True", "kubernetes": "True"}
+        )
+        assert [chain["name"] for chain in chains["items"]] == ["broken", "helped", "kubernetes"]
         assert chains["items"][2]["stages"] == [{"name": "analysis", "agents": ["KubernetesAgent"]}]
 
     # The helper is gone.
-    lost = await told(first, f"{SYSTEM}mcp-servers", lambda found: found["items"][0]["state"] == "unreachable")
+    lost = await await_answer(first, f"{SYSTEM}mcp-servers", lambda page: page["items"][0]["state"] == "unreachable")
     assert lost["items"][0]["since"] > since
-    await told(first, f"{SYSTEM}chains", lambda found: reached(found) == {"helped": "False", "kubernetes": "True"})
-    warnings = await told(
+    await await_answer(
+        first, f"{SYSTEM}chains", lambda page: reached(page) == {"helped": "False", "kubernetes": "True"}
+    )
+    warnings = await await_answer(
         first,
         f"{SYSTEM}warnings",
-        lambda found: ("mcp-server", "helper") in {kind_and_name(one) for one in found["items"]},
+        lambda page: ("mcp-server", "helper") in {kind_and_name(warning) for warning in page["items"]},
     )
-    assert {kind_and_name(one) for one in warnings["items"]} == {
+    assert {kind_and_name(warning) for warning in warnings["items"]} == {
         ("chain", "broken"),
         ("configuration", "processes"),
         ("mcp-server", "helper"),
@@ -122,7 +138,7 @@ async def test_two_processes_say_how_they_stand_and_what_is_wrong(
         assert (response.status, health["status"]) == (200, "degraded")
     assert (health["database"]["state"], health["watch"]["state"]) == ("answering", "open")
     assert (health["workers"]["live"], health["workers"]["slots"]) == (2, 57)
-    assert {name: found["state"] for name, found in health["mcp_servers"].items()} == {
+    assert {name: server["state"] for name, server in health["mcp_servers"].items()} == {
         "helper": "unreachable",
         "kubernetes-server": "unreachable",
         "tools": "connected",
@@ -130,20 +146,20 @@ async def test_two_processes_say_how_they_stand_and_what_is_wrong(
     assert health["providers"].keys() == {"scripted"}
 
     # What was written into the file where secrets may be is nowhere.
-    kept = await queue.rows(database, "SELECT CAST(catalogue AS text) FROM catalogue")
+    catalogue = await queue.rows(database, "SELECT CAST(catalogue AS text) FROM catalogue")
     answers = [await first.request("GET", f"{SYSTEM}{path}") for path in ("config", "mcp-servers", "warnings")]
-    assert CANARY not in f"{kept} {answers} {health}"
+    assert CANARY not in f"{catalogue} {answers} {health}"
 
     # One that is killed is there until it has not been seen for 30 s; one that stops is gone at once.
     await second.kill()
-    assert len((await told(first, f"{SYSTEM}queue", lambda _: True))["processes"]) == 2
+    assert len((await await_answer(first, f"{SYSTEM}queue", lambda _: True))["processes"]) == 2
     await queue.execute(
         database,
         "UPDATE catalogue SET seen_at = seen_at - interval '31 seconds' "
         "WHERE process = (SELECT process FROM catalogue WHERE kind = 'process' AND detail ->> 'slots' = '7')",
     )
-    await told(first, f"{SYSTEM}queue", lambda found: len(found["processes"]) == 1)
-    await told(first, f"{SYSTEM}config", lambda found: found["total"] == 1)
+    await await_answer(first, f"{SYSTEM}queue", lambda page: len(page["processes"]) == 1)
+    await await_answer(first, f"{SYSTEM}config", lambda page: page["total"] == 1)
     await first.stop()
     assert await queue.rows(database, "SELECT count(DISTINCT process) FROM catalogue") == [(1,)]
 

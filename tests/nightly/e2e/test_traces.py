@@ -21,8 +21,8 @@ TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 SECRET = "root cause 8b1a"
 
 
-def script(turn: model.Turn) -> model.Reply:
-    if turn.iteration == 0 and turn.kind != "chat":
+def script(model_call: model.Turn) -> model.Reply:
+    if model_call.iteration == 0 and model_call.kind != "chat":
         return model.Answer(calls=(model.Call(name="tools__lookup", args={"name": "web-0"}),))
     return model.Answer(text=SECRET)
 
@@ -46,20 +46,20 @@ async def test_operators_that_are_killed_twice_tell_one_trace_and_a_hanging_coll
         await first.ended()
         second = await operator.start(lease=LEASE, env=variables | {"TARSY_FAILPOINTS": "journal.commit.after=exit@1"})
         await second.ended()
-        # The next one is killed after the commit that ends the run: nobody takes that over.
+        # The next one is killed after the commit that ends the run: no other takes that over.
         killed = await operator.start(lease=LEASE, env=variables | {"TARSY_FAILPOINTS": "journal.commit.after=exit@1"})
         await killed.ended()
         connection = await databases.connect(operator.database_url, command_timeout=30)
         await connection.execute("UPDATE catalogue SET seen_at = seen_at - interval '1 minute'")
         await connection.close()
         third = await operator.start(lease=LEASE, env=variables)
-        ((_, found),) = (await operator.finished()).items()
-        uid = found["metadata"]["uid"]
+        ((_, manifest),) = (await operator.finished()).items()
+        uid = manifest["metadata"]["uid"]
         async with collector.arrival:
             await collector.arrival.wait_for(
                 lambda: spans.span_id(uid, 0).hex() in {span.span_id for span in collector.spans}
             )
-        assert (found["status"]["phase"], found["status"]["attempts"]) == ("Completed", 3)
+        assert (manifest["status"]["phase"], manifest["status"]["attempts"]) == ("Completed", 3)
         question = json.dumps({"question": "which image?"}).encode()
         assert (await third.request("POST", f"/api/v1/investigations/{uid}/chat", body=question))[0] == 202
         is_told = {spans.span_id(uid, run).hex() for run in (0, 1)}

@@ -43,16 +43,16 @@ async def without_kinds(own_plane: Administrator, admin: client.Cluster) -> None
 
 async def says(process: Process, wanted: str) -> None:
     """Wait until `/readyz` names exactly this, "" for nothing; a watch without an answer is asked for after 70 s."""
-    found = None
+    missing = None
     try:
         async with patience.limit():
-            while found != wanted:
+            while missing != wanted:
                 status, answer = await process.request("GET", "/readyz", token="")
                 assert (status, answer["status"]) in ((200, "ready"), (503, 503))
-                found = str(answer.get("detail", "")).removeprefix("not ready: ")
+                missing = str(answer.get("detail", "")).removeprefix("not ready: ")
                 await asyncio.sleep(0.1)
     except patience.TooLong as error:
-        raise patience.TooLong(f"{error}: /readyz says {found!r}, not {wanted!r}") from None
+        raise patience.TooLong(f"{error}: /readyz says {missing!r}, not {wanted!r}") from None
 
 
 class World:
@@ -156,8 +156,8 @@ async def test_processes_that_start_with_nothing_there_name_what_is_left_until_a
         await operator.apply(manifests.chain())
         status, _ = await api.request("POST", WEBHOOK, body=manifests.notification())
         assert status == 200
-        found = await operator.finished()
-        assert [one["status"]["phase"] for one in found.values()] == ["Completed"]
+        by_name = await operator.finished()
+        assert [manifest["status"]["phase"] for manifest in by_name.values()] == ["Completed"]
         for process in world.processes.values():
             await process.stop()
 
@@ -181,7 +181,7 @@ async def _grant(database: databases.Database, user: str, what: str, *, taken: b
 
 
 async def _check_waiting(world: World) -> None:
-    """What is not there yet is to be asked for again; a process without an API has nothing else there."""
+    """Missing parts are to be asked for again; a process without an API has no other path there."""
     api = world.processes["api"]
     status, answer = await api.request("POST", WEBHOOK, body=manifests.notification())
     assert (status, answer["detail"]) == (
@@ -204,6 +204,6 @@ async def test_a_process_that_waits_ends_at_once_and_well_when_it_is_told_to(
         process = await operator.start(env={"DATABASE_URL": url}, waits=True)
         assert (await process.request("GET", "/readyz"))[0] == 503
         await process.logged("action=not_ready")
-        told = time.monotonic()
+        asked_at = time.monotonic()
         await process.stop()
-        assert time.monotonic() - told < 20, "of 30"
+        assert time.monotonic() - asked_at < 20, "of 30"

@@ -1,4 +1,4 @@
-"""Twelve hundred watch twenty runs, which go on as if nobody did."""
+"""Twelve hundred watchers of twenty runs, which go on as if nothing watched them."""
 
 from __future__ import annotations
 
@@ -23,20 +23,21 @@ pytestmark = pytest.mark.timeout(480)
 
 RUNS, TURNS = 20, 14
 IDLE, EACH = 1000, 10
-"""Who watch what has ended, and who watch each run."""
+"""The watchers of what has ended, and the watchers of each run."""
 SLOWER = 0.1
-"""Of a turn: what those who watch may add on an idle core of 2024. It is work, and grows with what work takes here,
-while a turn is a second of waiting on any machine."""
+"""The share of a turn that watchers may add on an idle core of 2024. It is work, and grows with what work takes here,
+while a turn is a second of waiting on any machine.
+"""
 ROUNDS = 5
-"""What is slower is measured again: others may have the machine just now."""
+"""The rounds: a slow one is measured again, because other programs may have the machine just now."""
 WATCHERS = Path(__file__).parents[2] / "support" / "watchers.py"
 TEXT = "The container was killed by the kernel, which had no memory left for it. " * 3
 
 
-def script(turn: model.Turn) -> model.Answer:
+def script(model_call: model.Turn) -> model.Answer:
     """A call in each turn but the last, beside words that take a second."""
-    calls = [model.Call(name="tools__lookup", args={"name": f"web-{turn.iteration}"})]
-    asked = model.keyed(turn, calls) if turn.tools and turn.iteration < TURNS - 1 else ()
+    calls = [model.Call(name="tools__lookup", args={"name": f"web-{model_call.iteration}"})]
+    asked = model.keyed(model_call, calls) if model_call.tools and model_call.iteration < TURNS - 1 else ()
     return model.Answer(text=TEXT, calls=asked, chunk=10, pause=0.04)
 
 
@@ -44,8 +45,8 @@ async def begun(operator: Operator, process: Process, batch: str) -> list[str]:
     """Have runs begin; their uids."""
     names = [f"{batch}-{number}" for number in range(RUNS)]
     await operator.apply(*map(manifests.investigation, names))
-    found = json.loads(await operator.kubectl("get", "inv", *names, "-o", "json"))
-    return [item["metadata"]["uid"] for item in found["items"]]
+    listing = json.loads(await operator.kubectl("get", "inv", *names, "-o", "json"))
+    return [manifest["metadata"]["uid"] for manifest in listing["items"]]
 
 
 async def iteration(process: Process, uids: Sequence[str]) -> float:
@@ -54,12 +55,12 @@ async def iteration(process: Process, uids: Sequence[str]) -> float:
     async with patience.limit():
         for uid in uids:
             while True:
-                status, found = await process.request("GET", f"/api/v1/investigations/{uid}")
-                if status == 200 and found["ended_at"]:
+                status, detail = await process.request("GET", f"/api/v1/investigations/{uid}")
+                if status == 200 and detail["ended_at"]:
                     break
                 await asyncio.sleep(1)  # to look is work, too
-            assert found["phase"] == "Completed"
-            started, ended = (datetime.fromisoformat(found[at]) for at in ("started_at", "ended_at"))
+            assert detail["phase"] == "Completed"
+            started, ended = (datetime.fromisoformat(detail[at]) for at in ("started_at", "ended_at"))
             seconds.append((ended - started).total_seconds() / TURNS)
     return statistics.median(seconds)
 
@@ -74,8 +75,8 @@ async def watched(process: Process, channels: Sequence[str]) -> AsyncIterator[di
     )
     assert watchers.stdin
     assert watchers.stdout
-    told = {"url": process.url, "token": process.editor, "channels": list(channels)}
-    watchers.stdin.write(json.dumps(told).encode() + b"\n")
+    request = {"url": process.url, "token": process.editor, "channels": list(channels)}
+    watchers.stdin.write(json.dumps(request).encode() + b"\n")
     assert await asyncio.wait_for(watchers.stdout.readline(), 60) == b"watching\n"
     heard: dict[str, int] = {}
     try:

@@ -1,4 +1,4 @@
-"""Many agents and few slots: whoever waits loses no time of his own, and everybody else is served as ever."""
+"""Many agents and few slots: an agent that waits loses no time of its own, and all other callers are served as ever."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 INVESTIGATIONS, AGENTS, CALLS = 50, 10, 3
 SLOTS = 20
-"""Of the provider: 25 agents share one, and each waits for 10 s before each of its calls."""
+"""The slots of the provider: 25 agents share one, and each waits for 10 s before each of its calls."""
 ANSWER_SECONDS = 0.4
 STAGE_SECONDS, ITERATION = 20, "5s"
 """Less than any agent waits for its slots."""
@@ -40,16 +40,18 @@ SERVED_SECONDS = 0.1
 BUSY = 3
 """So much longer one call in twenty may take where others use the machine."""
 STATUS_SECONDS, POLLED_SECONDS = 5.0, 0.5
-"""What a status may be behind, and what looking at it takes on a busy machine."""
+"""The seconds that a status may be behind, and those that a look at it takes on a busy machine."""
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 
 
-def script(turn: model.Turn) -> model.Answer:
+def script(model_call: model.Turn) -> model.Answer:
     """A tool call in each turn but the last."""
     calls = (
-        [model.Call(name="tools__lookup", args={"name": "web-0"})] if turn.tools and turn.iteration < CALLS - 1 else []
+        [model.Call(name="tools__lookup", args={"name": "web-0"})]
+        if model_call.tools and model_call.iteration < CALLS - 1
+        else []
     )
-    return model.Answer(text="I see.", calls=model.keyed(turn, calls), delay=ANSWER_SECONDS)
+    return model.Answer(text="I see.", calls=model.keyed(model_call, calls), delay=ANSWER_SECONDS)
 
 
 def notification(*alerts: int) -> bytes:
@@ -59,11 +61,11 @@ def notification(*alerts: int) -> bytes:
 
 
 class Seen:
-    """What somebody outside sees of an operator under load."""
+    """An operator under load, as seen from outside."""
 
     def __init__(self, *, api: aiohttp.ClientSession, database: asyncpg.Connection, cluster: client.Cluster) -> None:
         self.served: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        """By what was asked for: when (`time.time`), and seconds until the answer."""
+        """The requests, by path: when (`time.time`), and seconds until the answer."""
         self.behind: list[float] = []
         """Seconds that the status is behind the store which is furthest behind."""
         self.late: list[float] = []
@@ -109,28 +111,35 @@ class Seen:
     async def watch_statuses(self) -> None:
         """Twice a second: for how long the store has had what a status does not show."""
         while True:
-            shown = await self._shown()
+            sequences = await self._sequences()
             now = time.monotonic()
-            newer = [at for uid, last in shown.items() for known, at in self._revisions[uid].items() if known > last]
+            newer = [
+                at
+                for uid, last in sequences.items()
+                for revision_number, at in self._revisions[uid].items()
+                if revision_number > last
+            ]
             self.behind.append(now - min(newer, default=now))
             await asyncio.sleep(0.5)
 
-    async def _shown(self) -> dict[str, int]:
+    async def _sequences(self) -> dict[str, int]:
         listed: Any = await kubernetes.CustomObjectsApi(self._cluster.api).list_namespaced_custom_object(
             group="tarsy.dev", version="v1alpha1", namespace=self._cluster.served.own, plural=investigations.PLURAL
         )
-        return {item["metadata"]["uid"]: item.get("status", {}).get("sequence", 0) for item in listed["items"]}
+        return {
+            manifest["metadata"]["uid"]: manifest.get("status", {}).get("sequence", 0) for manifest in listed["items"]
+        }
 
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """The collector of the test's own process, which holds all that the model was asked, stops nobody."""
+    """The collector of the test's own process, which holds all that the model was asked, stops no other."""
     gc.disable()
     yield
     gc.enable()
 
 
-def told(what: str, seconds: Sequence[float]) -> tuple[float, float]:
+def print_summary(what: str, seconds: Sequence[float]) -> tuple[float, float]:
     """Show how long something took; its median, and what nineteen of twenty took at most."""
     ordered = sorted(seconds)
     most, longest = ordered[len(ordered) * 19 // 20], ordered[-1]
@@ -157,8 +166,8 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
     async with aiohttp.ClientSession(process.url, headers=headers) as api:
         seen = Seen(api=api, database=database, cluster=cluster)
         await seen.ask("POST", WEBHOOK, notification(*range(INVESTIGATIONS)))
-        watching = [asyncio.create_task(one()) for one in (seen.keep_asking, seen.watch_store, seen.watch_statuses)]
-        found = await operator.finished()
+        watching = [asyncio.create_task(watch()) for watch in (seen.keep_asking, seen.watch_store, seen.watch_statuses)]
+        by_name = await operator.finished()
         for task in watching:
             assert not task.done(), task.exception()
             task.cancel()
@@ -167,25 +176,25 @@ async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and
     outcomes = await database.fetch("SELECT outcome, count(*) FROM executions GROUP BY outcome")
     await database.close()
 
-    assert Counter(one["status"]["phase"] for one in found.values()) == {"Completed": INVESTIGATIONS}
+    assert Counter(manifest["status"]["phase"] for manifest in by_name.values()) == {"Completed": INVESTIGATIONS}
     assert [tuple(row) for row in outcomes] == [("Completed", INVESTIGATIONS * (AGENTS + 1))], "agents and syntheses"
     assert {request.end for request in llm.requests} == {"completed"}
     assert len(llm.requests) == INVESTIGATIONS * (AGENTS * CALLS + 1), "none was asked twice"
-    changes = sorted([(one.arrived, 1) for one in llm.requests] + [(one.ended or 0.0, -1) for one in llm.requests])
+    changes = sorted([(sent.arrived, 1) for sent in llm.requests] + [(sent.ended or 0.0, -1) for sent in llm.requests])
     open_calls = list(itertools.accumulate(change for _, change in changes))
     assert max(open_calls) == SLOTS
     last = max(at for (at, _), calls in zip(changes, open_calls, strict=True) if calls == SLOTS)
     print(f"all slots worked for {last - changes[0][0]:.1f} s")
 
-    # Whoever shares the processors with us keeps some waiting, and is not in `slowness`: one in twenty may be later.
+    # Other programs on the same processors delay some answers, and are not in `slowness`: one in twenty may be later.
     at_most = SERVED_SECONDS * max(1.0, pace.slowness())
     for path, times in seen.served.items():
-        middle, most = told(path, [took for at, took in times if begun.timestamp() < at < last])
+        middle, most = print_summary(path, [took for at, took in times if begun.timestamp() < at < last])
         assert middle < at_most
         assert most < BUSY * at_most
-    middle, most = told("heartbeats, late by", seen.late)
+    middle, most = print_summary("heartbeats, late by", seen.late)
     assert middle < at_most
     assert most < BUSY * at_most
-    told("statuses, behind by", seen.behind)
+    print_summary("statuses, behind by", seen.behind)
     assert max(seen.behind) < (STATUS_SECONDS + POLLED_SECONDS) * max(1.0, pace.slowness())
     await process.stop()

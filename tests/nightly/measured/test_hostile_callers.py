@@ -1,4 +1,4 @@
-"""Whoever reaches the port, and even whoever has the webhook's token, keeps no honest caller waiting."""
+"""A caller that reaches the port, and even one that has the webhook's token, keeps no honest caller waiting."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ SERVED_SECONDS = 0.2
 WORST_SECONDS = 1.0
 """99 of 100: without turns for large bodies one took up to 5 s."""
 BUSY = 5
-"""What the machine's other work adds alone it may add so often: the sockets and bodies take turns with it."""
+"""The times that the machine's other work may add its own delay: the sockets and bodies take turns with it."""
 MEMORY_MAX = 256 * 1024  # KiB beside what the process has before
 
 
 def kib(process: Process, what: str) -> int:
     """Memory of the process, as the kernel counts it."""
-    found = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
-    assert found
-    return int(found[1])
+    match = re.search(rf"{what}:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+    assert match
+    return int(match[1])
 
 
 class Honest:
-    """Somebody who reads a transcript, again and again."""
+    """A caller that reads a transcript, again and again."""
 
     def __init__(self, session: aiohttp.ClientSession, path: str) -> None:
         self._session = session

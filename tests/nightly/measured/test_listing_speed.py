@@ -34,7 +34,7 @@ P95_TIMES = 8
 ADMISSION_TIMES = 1.5
 SAMPLES = 20
 ROUNDS = 10
-"""What is too slow is measured again: others may have the machine just now."""
+"""The rounds: a slow one is measured again, because other programs may have the machine just now."""
 ALL = listing.Query(namespaces={crowd.NAMESPACE: crowd.NAMESPACE_UID})
 MIDDLE = datetime(2026, 2, 5, tzinfo=UTC)
 LAST_DAY = datetime(2026, 3, 10, tzinfo=UTC)
@@ -64,7 +64,7 @@ def searching(text: str, *phrases: str, **asked: Any) -> listing.Query:
 
 
 def queries() -> Iterator[tuple[str, listing.Query]]:
-    """What people ask for, and what is worst for a database."""
+    """Yield the usual queries, and those that are worst for a database."""
     yield "the newest", ALL
     for key in get_args(listing.Key):
         yield f"by {key}, from the last", replace(ALL, key=key)
@@ -154,8 +154,8 @@ async def admitted(database: databases.Database, *, count: int) -> list[float]:
 async def test_pages_and_admissions_stay_fast_with_a_hundred_thousand_investigations(
     crowded: databases.Database,
 ) -> None:
-    whole = await listing.page(crowded, ALL, limit=1)
-    assert sum(whole.counts.values()) == crowd.COUNT
+    page = await listing.page(crowded, ALL, limit=1)
+    assert sum(page.counts.values()) == crowd.COUNT
     slow = {}
     for name, query in queries():
         slow[name] = await p95(crowded, query)
@@ -169,7 +169,7 @@ async def test_pages_and_admissions_stay_fast_with_a_hundred_thousand_investigat
     slow["the last page by number"] = await p95(crowded, ALL, skip=last)
     slow["the last page by number, of a type"] = await p95(crowded, replace(ALL, alert_type="AlertType7"), skip=last)
     print({name: round(seconds * 1000) for name, (seconds, _) in slow.items()})
-    assert {name: found for name, found in slow.items() if found[1] >= P95_TIMES} == {}
+    assert {name: timing for name, timing in slow.items() if timing[1] >= P95_TIMES} == {}
     assert await scanned(crowded) == []
     unit = await fixed(crowded)
     took = await admitted(crowded, count=100)

@@ -1,4 +1,4 @@
-"""What becomes of an MCP server's answer: text as it is, the rest by its name, nothing twice, and all of it masked."""
+"""Conversion of an MCP server's answer: text as it is, the rest by its name, nothing twice, and all of it masked."""
 
 from __future__ import annotations
 

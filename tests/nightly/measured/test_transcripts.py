@@ -41,8 +41,8 @@ async def test_reading_a_large_log_does_not_block_the_loop(
         return replace(run, result=replace(run.result, text=dice.randbytes(7500).hex()))
 
     log = [
-        replace(one, runs=tuple(map(lengthened, one.runs))) if isinstance(one, entries.ToolsAnswered) else one
-        for one in turns("one", count=665)
+        replace(entry, runs=tuple(map(lengthened, entry.runs))) if isinstance(entry, entries.ToolsAnswered) else entry
+        for entry in turns("one", count=665)
     ]
     identity = await written(database, [stories.stage_started(), stories.started(), *log])
     path = f"/api/v1/investigations/{identity}"
@@ -58,9 +58,9 @@ async def test_reading_a_large_log_does_not_block_the_loop(
             took.append(time.monotonic() - began)
 
     asking = asyncio.create_task(ask_often())
-    for one in paths:
-        async with session.get(path + one) as response:
-            assert response.status == 200, one
+    for suffix in paths:
+        async with session.get(path + suffix) as response:
+            assert response.status == 200, suffix
             async for _ in response.content.iter_any():
                 pass
     done.set()

@@ -1,4 +1,4 @@
-"""Many who catch up at once, by the hub over a real database: what that holds, and whom it makes wait."""
+"""Many subscribers that catch up at once over a real database: memory held, and runs that wait for it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LOGGED = 7
 @pytest.fixture
 async def identity(database: databases.Database) -> UUID:
     """An investigation with five answers, each more than a page."""
-    found = await queue.admit(database)
+    admitted = await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))
     await journal.commit(stories.stage_started(), stories.started())
-    for turn in range(5):
-        await journal.commit(stories.answers("x" * CHUNK, turn=turn))
-    return found
+    for call_number in range(5):
+        await journal.commit(stories.answers("x" * CHUNK, call_number=call_number))
+    return admitted
 
 
 @contextlib.asynccontextmanager
@@ -67,7 +67,7 @@ async def subscribing(
 
 @contextlib.asynccontextmanager
 async def subscribed(hub: hubs.Hub, identity: UUID, *, after: int = 0) -> AsyncIterator[backlogs.Subscriber]:
-    """Somebody who has caught up."""
+    """Yield a subscriber that has caught up."""
     listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(str(identity)))
     async with hub.subscribe(identity, listener, after=after):
         yield listener
@@ -82,11 +82,11 @@ class Pages:
         monkeypatch.setattr(log_entries, "log_page", self._counted(real))
 
     def _counted(self, real: Callable[..., object]) -> Callable[..., object]:
-        async def log_page(*given: object, **named: object) -> object:
+        async def log_page(*arguments: object, **named: object) -> object:
             self._now += 1
             self.at_once = max(self.at_once, self._now)
             try:
-                return await real(*given, **named)  # type: ignore[misc]
+                return await real(*arguments, **named)  # type: ignore[misc]
             finally:
                 self._now -= 1
                 self.read += 1
@@ -102,8 +102,8 @@ async def quiet(pages: Pages) -> None:
         await asyncio.sleep(0.3)
 
 
-async def drain(one: backlogs.Backlog) -> None:
-    while await one.next():
+async def drain(backlog: backlogs.Backlog) -> None:
+    while await backlog.next():
         pass
 
 
@@ -134,7 +134,7 @@ async def test_concurrent_page_reads_are_limited_and_runs_do_not_wait_for_them(
         for _ in range(databases.TRANSACTIONS):
             await stack.enter_async_context(database.begin())
         boxes = [watching.box(hub.memory) for _ in range(30)]
-        reading = [asyncio.create_task(drain(one)) for one in boxes]
+        reading = [asyncio.create_task(drain(backlog)) for backlog in boxes]
         async with subscribing(hub, identity, boxes, places=LOGGED) as through, patience.limit():
             while len(through) < len(boxes):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
@@ -160,7 +160,7 @@ async def test_catch_up_reads_nothing_while_backlogs_are_full(
             assert 2 * CHUNK < hub.memory.size <= 2 * CHUNK + pages_read_meanwhile * (CHUNK + 10_000)
             assert not through
             boxes[0].close()
-            reading = [asyncio.create_task(drain(one)) for one in boxes]
+            reading = [asyncio.create_task(drain(backlog)) for backlog in boxes]
             while len(through) < len(boxes) - 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
             for task in reading:

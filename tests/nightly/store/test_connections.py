@@ -1,4 +1,4 @@
-"""Connections that are slow, silent or many: whoever reaches the port can open them."""
+"""Connections that are slow, silent or many: any caller that reaches the port can open them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, str]:
 
 async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> bytes:
     """Send `text` again and again, slowly, until the other side closes: what it said."""
-    said = b""
+    received = b""
     while True:
         with contextlib.suppress(OSError):
             writer.write(text)
@@ -89,8 +89,8 @@ async def trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, te
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SECONDS / 20):  # the pace
                 if not (came := await reader.read(4096)):
-                    return said
-                said += came
+                    return received
+                received += came
 
 
 @pytest.mark.parametrize(
@@ -119,9 +119,9 @@ async def test_request_that_does_not_arrive_in_time_gets_a_reason_and_its_connec
         writer.write(first)
         if b"whole" in first:
             assert await answer(reader) == (200, "5")
-        said = await trickle(reader, writer, then)
-        assert b"HTTP/1.1 408 " in said
-        assert b"the request has to arrive within 1 s" in said
+        received = await trickle(reader, writer, then)
+        assert b"HTTP/1.1 408 " in received
+        assert b"the request has to arrive within 1 s" in received
         assert time.monotonic() - began > SECONDS * 0.9
         monkeypatch.setattr(connections, "REQUEST_SECONDS", 60.0)
         reader, writer = await connect()
@@ -159,14 +159,14 @@ BEHIND = b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
     ids=["a body", "chunks", "another method"],
 )
 async def test_request_that_opens_no_socket_is_refused_and_its_connection_closed(connect: Connect, head: bytes) -> None:
-    """Nobody waits for its frames: it would keep its place for as long as it likes."""
+    """Its frames are not waited for: it would keep its place for as long as it likes."""
     async with patience.limit():
         reader, writer = await connect()
         writer.write(head + BEHIND)
-        said = await reader.read()
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert said.count(b"HTTP/1.1 ") == 1
-    assert b"only a GET without a body opens a WebSocket" in said
+        received = await reader.read()
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert b"only a GET without a body opens a WebSocket" in received
 
 
 async def test_requests_that_arrive_in_time_may_follow_one_another_for_longer(
@@ -194,8 +194,8 @@ async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
         while status == 200:  # until the server has read what is there of it
             reader, writer = await connect()
             writer.write(post(b"y" * 600))
-            status, told = await answer(reader)
-        assert (status, "request bodies of 2000 bytes are held already" in told) == (503, True)
+            status, problem = await answer(reader)
+        assert (status, "request bodies of 2000 bytes are held already" in problem) == (503, True)
         slow.write(b"x" * 100)
         assert await answer(slow_reader) == (200, "1600")
         while status != 200:  # until its task has ended

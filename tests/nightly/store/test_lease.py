@@ -89,7 +89,7 @@ async def behind_proxy(url: str) -> AsyncIterator[tuple[leases.LeaseManager, pro
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "refused"])
-async def test_no_call_is_sent_during_an_outage_and_the_run_continues_afterwards(
+async def test_calls_are_not_sent_during_an_outage_and_the_run_continues_afterwards(
     database: databases.Database, silent: bool
 ) -> None:
     async with patience.limit(), behind_proxy(database.url) as (lease_manager, between):
@@ -128,15 +128,15 @@ async def test_run_loses_its_lease_if_its_own_process_claims_the_investigation_a
 ) -> None:
     async with patience.limit(), behind_proxy(database.url) as (lease_manager, between):
         first = await claimed(database, lease_manager)
-        told = asyncio.Event()
-        first.on_stop(told.set)
+        stopped = asyncio.Event()
+        first.on_stop(stopped.set)
         between.blackhole()
         asking = await doubting(first)
         while await seconds_left(database) > 0:
             assert not asking.done()
         second = await claimed(database, lease_manager)
         between.heal()
-        await told.wait()
+        await stopped.wait()
         with pytest.raises(ports.LeaseLostError):
             await asking
         lease_manager.remove(first)

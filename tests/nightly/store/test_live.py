@@ -1,4 +1,4 @@
-"""What a model is writing, from one process to another: two of them, here two databases' worth of connections."""
+"""Text that a model is writing, from one process to another: two of them, here two databases' worth of connections."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ async def test_texts_during_an_outage_are_lost_with_one_log_line(
                 await watching.sees(text="It is memory.")
             await watching.until(lambda: watching.over)
             assert None in watching.moved, "logs are to be looked at"
-    lines = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "live_lost"]
+    lines = [
+        log_record.getMessage() for log_record in caplog.records if getattr(log_record, "action", "") == "live_lost"
+    ]
     assert 1 <= len([line for line in lines if line.startswith("texts of model calls")]) <= 2, lines
     assert len(lines) <= 3, lines

@@ -16,7 +16,7 @@ from tarsy.store.operations import measures
 async def test_a_hundred_thousand_old_investigations_are_not_read(
     database: databases.Database, record_property: Callable[[str, object], None]
 ) -> None:
-    """What is read every fifteen seconds grows with those that are open, a few pages for each, and not with all."""
+    """The rows read every fifteen seconds grow with the open investigations, a few pages for each, and not with all."""
     await crowd.gather(database)
     began = time.perf_counter()
     await measures.read(database)

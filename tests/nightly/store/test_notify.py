@@ -12,7 +12,7 @@ from tarsy_dev import postgres as launcher
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arrive_again(
+async def test_listeners_are_called_once_after_the_servers_restart_and_hints_arrive_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     monkeypatch.setattr(notify, "RECONNECT_SECONDS", 0.1)
@@ -23,7 +23,7 @@ async def test_after_the_servers_restart_everybody_is_called_once_and_hints_arri
             await notify.send(database, (notify.WORK, ""))
             assert await hear(heard, 1) == [notify.WORK]
             await asyncio.to_thread(getattr(server, end))
-            await notify.send(database, (notify.WORK, ""))  # is lost, and harms nobody
+            await notify.send(database, (notify.WORK, ""))  # is lost, and harms no listener
             await asyncio.to_thread(server.start)
             assert await hear(heard, 2) == [notify.WORK, notify.STATUS]
             await notify.send(database, (notify.STATUS, ""))

@@ -1,4 +1,4 @@
-"""Answers that nobody reads, those that are read slowly, and more connections than there may be."""
+"""Answers that no client reads, those that are read slowly, and more connections than there may be."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPEN = ("01", "08")
 
 
 class Text(BaseModel):
-    """What is answered."""
+    """The body of an answer."""
 
     text: str
 
@@ -89,7 +89,7 @@ class Served:
             pass
         return own
 
-    async def connect(self, source: str, *said: bytes) -> socket.socket:
+    async def connect(self, source: str, *chunks: bytes) -> socket.socket:
         """Open a connection from there and say that, one behind the other; nothing is read."""
         own = socket.socket()
         self.connections.append(own)
@@ -98,7 +98,7 @@ class Served:
         own.setblocking(False)
         loop = asyncio.get_running_loop()
         await loop.sock_connect(own, ("127.0.0.1", self.port))
-        await loop.sock_sendall(own, b"".join(said))
+        await loop.sock_sendall(own, b"".join(chunks))
         return own
 
     async def given_back(self) -> None:
@@ -131,7 +131,7 @@ async def gone(own: socket.socket) -> None:
 
 
 async def read(own: socket.socket, size: int = 65536) -> bytes:
-    """What has come, up to so many bytes; b"" at the end."""
+    """Return the bytes that have come, up to so many; b"" at the end."""
     return await asyncio.get_running_loop().sock_recv(own, size)
 
 
@@ -143,11 +143,11 @@ async def status(own: socket.socket) -> int:
 @pytest.fixture
 async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
     monkeypatch.setattr(connections, "READ_SECONDS", SECONDS)
-    found, application = Served(), FastAPI()
+    server, application = Served(), FastAPI()
     problems.install(application)
-    application.get("/large/{size}")(found.answer)
-    application.get("/stream")(found.stream)
-    application.get("/wait")(found.wait)
+    application.get("/large/{size}")(server.answer)
+    application.get("/stream")(server.stream)
+    application.get("/wait")(server.wait)
 
     @application.get("/")
     async def small() -> str:
@@ -156,16 +156,16 @@ async def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     @application.websocket("/socket")
     async def echo(socket: WebSocket) -> None:
         await socket.accept()
-        async for said in socket.iter_text():
-            await socket.send_text(said)
+        async for message in socket.iter_text():
+            await socket.send_text(message)
 
     cluster = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
     database = databases.Database("postgresql://postgres@127.0.0.1:1/postgres")
     parts = apis.parts(cluster=cluster, database=database, settings=platforms.API())
     async with apis.listening(parts, application=application) as url:
-        found.port = int(url.rpartition(":")[2])
-        yield found
-        for own in found.connections:
+        server.port = int(url.rpartition(":")[2])
+        yield server
+        for own in server.connections:
             own.close()
     await database.close()
     await cluster.close()
@@ -228,9 +228,9 @@ async def test_hundred_clients_that_read_nothing_hold_no_more_than_the_process_a
     monkeypatch.setattr(answers, "HELD_MAX", 1_000_000)
     monkeypatch.setattr(connections, "READ_SECONDS", 100.0)
     hostile = [await served.connect(HOSTILE, ask("/large/300000")) for _ in range(100)]
-    given = [int((await read(own, 12)).split()[1]) for own in hostile]
-    assert set(given) == {200, 503}
-    assert served.responder.held == given.count(200) * len(Text(text=noise(300_000)).model_dump_json())
+    statuses = [int((await read(own, 12)).split()[1]) for own in hostile]
+    assert set(statuses) == {200, 503}
+    assert served.responder.held == statuses.count(200) * len(Text(text=noise(300_000)).model_dump_json())
     assert 600_000 < served.responder.held <= 1_000_000
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(local_addr=(HONEST, 0))) as session:
         url = f"http://127.0.0.1:{served.port}/large/400000"
@@ -260,7 +260,9 @@ async def test_process_refuses_connections_beyond_its_limit_with_a_reason(
         assert b"go" in await read(own)
 
 
-async def test_no_time_of_a_request_runs_on_in_a_websocket(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_time_of_a_request_does_not_run_on_in_a_websocket(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "REQUEST_SECONDS", SECONDS)
     async with aiohttp.ClientSession() as session:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""What is told to whoever watches, by the API over a real database; rights are the cluster's tests'."""
+"""Messages to watchers, by the API over a real database; rights are the cluster's tests'."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ async def test_client_that_reads_nothing_is_dropped_and_delays_no_other(
         await watcher.until_type("stage.started")
         with contextlib.closing(await connect(watched)) as slow:
             await eventually(lambda: listening(watched) == 2)
-            for turn in range(2 if limit == "seconds" else 6):
-                await watched.commit(large(turn))
-                found = (await watcher.until(lambda message: "id" in message))[-1]
-                assert (found["id"], len(found["event"]["content"])) == (turn + 3, 512 * 1024)
+            for call_number in range(2 if limit == "seconds" else 6):
+                await watched.commit(large(call_number))
+                last_message = (await watcher.until(lambda message: "id" in message))[-1]
+                assert (last_message["id"], len(last_message["event"]["content"])) == (call_number + 3, 512 * 1024)
             await eventually(lambda: listening(watched) == 1)
             assert await is_cut_off(slow), "and its connection is over, although it never read"
-            assert not [one for one in caplog.records if one.levelname == "ERROR"]
+            assert not [log_record for log_record in caplog.records if log_record.levelname == "ERROR"]
         assert (await watcher.answer(action="ping"))["type"] == "pong"
 
 
@@ -108,7 +108,7 @@ async def test_client_that_reads_slowly_receives_everything(
     """In several times what a piece may take."""
     monkeypatch.setattr(backlogs, "STALLED_SECONDS", 4.0)
     monkeypatch.setattr(web_socket_protocol, "PING_SECONDS", 0.5)
-    await watched.commit(*STORY[:1], (stories.answers("x" * 3 * 512 * 1024, turn=0),))
+    await watched.commit(*STORY[:1], (stories.answers("x" * 3 * 512 * 1024, call_number=0),))
     loop = asyncio.get_running_loop()
     began = loop.time()
     tail = b""
@@ -116,9 +116,9 @@ async def test_client_that_reads_slowly_receives_everything(
     with contextlib.closing(await connect(watched, holds=64 * 1024)) as slow:
         async with patience.limit():
             while got < 3 * 512 * 1024:
-                data = await loop.sock_recv(slow, 32 * 1024)
-                assert data, f"cut off after {got} bytes"
-                tail, got = (tail + data)[-1000:], got + len(data)
+                chunk = await loop.sock_recv(slow, 32 * 1024)
+                assert chunk, f"cut off after {got} bytes"
+                tail, got = (tail + chunk)[-1000:], got + len(chunk)
                 await asyncio.sleep(0.2)  # as slow as it reads
     assert loop.time() - began > 2 * backlogs.STALLED_SECONDS
 
@@ -130,8 +130,8 @@ async def test_slow_reader_receives_the_last_event_of_a_stream(watched: World) -
         await eventually(lambda: listening(watched) == 1)
         await watched.commit(large(1))
         watched.parts.hub._feeds[watched.identity].end("it is over")
-        found = b""
+        received = b""
         async with patience.limit():
-            while data := await loop.sock_recv(slow, 1 << 16):
-                found += data
-    assert b'"reason":"it is over"' in found[-1000:]
+            while chunk := await loop.sock_recv(slow, 1 << 16):
+                received += chunk
+    assert b'"reason":"it is over"' in received[-1000:]

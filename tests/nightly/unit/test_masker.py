@@ -32,7 +32,7 @@ def work() -> None:
     [(lambda: time.sleep(0.5), "password=[MASKED:password]"), (work, masker.withheld(17))],
     ids=["waits", "works"],
 )
-def test_only_time_of_the_processor_counts(
+def test_time_of_the_processor_alone_counts(
     delay: Callable[[], object], masked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(masker, "_SECONDS", 0.25)

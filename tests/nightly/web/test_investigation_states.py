@@ -24,7 +24,7 @@ def agent_log(*, calls: int, execution: str = "one", stage: str = "analysis") ->
     """The beginning of an execution with that many model calls, each with a text, a tool call and its result."""
     yield stories.started(execution, stage=stage)
     for number in range(calls):
-        asked = stories.asks("k8s.pods_log", execution=execution, turn=number, text=f"Look {number}.")
+        asked = stories.asks("k8s.pods_log", execution=execution, call_number=number, text=f"Look {number}.")
         yield asked
         yield stories.ran(asked, text=f"result {number}")
 
@@ -135,7 +135,7 @@ async def test_thoughts_of_react_and_of_the_model_are_told_apart(page: playwrigh
     await playwright.expect(other.locator(".llm_thinking")).to_contain_text("Thinking (ReAct)")
     await playwright.expect(other.locator(".llm_thinking")).to_contain_text("The limit may be too low.")
     await playwright.expect(other).to_contain_text("It is out of memory.")
-    await browsers.look(page, "investigation-react")
+    await browsers.check_page(page, "investigation-react")
 
 
 async def test_suspended_investigation_says_so_and_how_it_goes_on(
@@ -152,7 +152,7 @@ async def test_suspended_investigation_says_so_and_how_it_goes_on(
     await playwright.expect(page.locator("#head")).to_contain_text("Suspended")
     await page.get_by_text("Alert, runbook, suspending").click()
     await playwright.expect(page.get_by_text('{"spec":{"suspend":false}}')).to_be_visible()
-    await browsers.look(page, "investigation-suspended")
+    await browsers.check_page(page, "investigation-suspended")
     await page.goto("/")
     await playwright.expect(page.locator("#cards > li")).to_contain_text("Suspended")
 
@@ -188,7 +188,7 @@ async def test_stages_with_errors_failed_and_pending_are_told_apart(page: playwr
     await playwright.expect(heads.nth(1)).to_contain_text("Stage Error: no model answers")
     await playwright.expect(heads.nth(2)).to_contain_text("Running")
     await playwright.expect(heads.nth(3)).to_contain_text("Pending")
-    await browsers.look(page, "investigation-stages")
+    await browsers.check_page(page, "investigation-stages")
 
 
 async def test_twenty_stages_are_shown_in_list_and_page(page: playwright.Page, world: World) -> None:
@@ -210,10 +210,10 @@ async def test_twenty_stages_are_shown_in_list_and_page(page: playwright.Page, w
     await page.goto(f"/investigations/{identity}")
     await playwright.expect(page.locator(".stage-head")).to_have_count(20)
     await playwright.expect(page.locator("#head")).to_contain_text("10 of 20 stages completed")
-    await browsers.look(page, "investigation-twenty-stages")
+    await browsers.check_page(page, "investigation-twenty-stages")
     await page.goto("/")
     await playwright.expect(page.locator("#cards .stage")).to_have_count(20)
-    await browsers.look(page, "list-twenty-stages")
+    await browsers.check_page(page, "list-twenty-stages")
 
 
 async def test_folded_stage_and_focus_stay_as_they_are_when_parts_change(page: playwright.Page, world: World) -> None:

@@ -63,7 +63,7 @@ async def test_filters_live_in_the_address_and_empty_fields_leave_it(
     await playwright.expect(page).to_have_url(re.compile(r"/\?severity=critical&phase=Queued$"))
     await page.goto("/?severity=none")
     await playwright.expect(page.get_by_text("No investigation matches")).to_be_visible()
-    await browsers.look(page, "list-no-match")
+    await browsers.check_page(page, "list-no-match")
 
 
 async def test_hostile_texts_are_shown_as_text(
@@ -80,7 +80,7 @@ async def test_hostile_texts_are_shown_as_text(
     text = await page.locator("#cards").inner_text()
     assert "\u202e" not in text
     assert "\x1b" not in text
-    await browsers.look(page, "list-hostile")
+    await browsers.check_page(page, "list-hostile")
 
 
 async def test_a_disconnected_list_says_so_and_catches_up(

@@ -41,7 +41,7 @@ def first_stage() -> list[entries.Entry]:
             stories.started(name, stage="data-collection", index=index),
             asked,
             stories.ran(asked, text="reason: OOMKilled"),
-            stories.answers(text, execution=name, turn=1),
+            stories.answers(text, execution=name, call_number=1),
             stories.ended(name),
         ]
     return [*log, *investigated.joined("The limit is too low for the new image [tool 0.0].")]

@@ -35,7 +35,7 @@ async def test_a_used_code_and_an_ended_session_lead_to_signing_in(
         await page.goto(code)
 
         await playwright.expect(page.get_by_text("the code is unknown, used or older than 30 seconds")).to_be_visible()
-        await browsers.look(page, "sign-in")
+        await browsers.check_page(page, "sign-in")
 
 
 async def test_an_open_page_says_when_its_session_has_ended(
@@ -75,4 +75,4 @@ async def test_a_user_who_may_only_read_is_refused_each_action_in_words(
         assert response.status == 403, path
         await playwright.expect(page.locator("dl")).to_contain_text(right)
         await playwright.expect(page.get_by_role("button", name="Sign out")).to_be_visible()
-    await browsers.look(page, "missing-right")
+    await browsers.check_page(page, "missing-right")

@@ -41,7 +41,7 @@ async def test_a_refusal_stands_at_its_field_and_nothing_typed_is_lost(page: pla
     await page.get_by_label("Severity").fill("warning")
     await page.get_by_role("button", name="Submit").click()
     await expect(page.locator("#alert_type-error")).to_contain_text("No chain found for alert type 'Unheard'")
-    await browsers.look(page, "submit-refused")
+    await browsers.check_page(page, "submit-refused")
 
     await expect(page.locator("#severity-error")).to_be_hidden()
     await expect(page.get_by_label("Data")).to_have_value("web-0 restarts")
@@ -68,7 +68,7 @@ async def test_the_second_page_ends_with_the_result_or_the_error(
     await page.reload()
 
     await expect(page.get_by_role("heading", name=heading)).to_be_visible()
-    await browsers.look(page, f"submitted-{ending.lower()}")
+    await browsers.check_page(page, f"submitted-{ending.lower()}")
     await expect(page.get_by_role("link", name="Open the investigation")).to_have_attribute(
         "href", f"/investigations/{identity}"
     )

@@ -82,7 +82,7 @@ async def test_a_changed_tool_shows_both_hashes_and_is_accepted(
         await expect(page.get_by_text(OFFERED).first).to_be_visible()
         await expect(page.get_by_text("side by side, then a synthesis")).to_be_visible()
         await page.get_by_text("Accept this change").click()
-        await browsers.look(page, "system")
+        await browsers.check_page(page, "system")
         await page.get_by_role("button", name="Accept pods_get").click()
 
         await expect(page.get_by_text("Accepted pods_get of k8s")).to_be_visible()
@@ -95,11 +95,11 @@ async def test_budgets_are_told_with_what_is_spent_and_left(
     browser: playwright.Browser, cluster: client.Cluster, database: databases.Database
 ) -> None:
     reserve = budgets.Reserve(severity="critical", share=20)
-    known = {
+    budgets_by_name = {
         "month": budgets.Budget(scope="all", per="month", cost=2500, reserve=reserve),
         "investigation": budgets.Budget(scope="chain", per="investigation", tokens=2_000_000),
     }
-    parts = apis.parts(cluster=cluster, database=database, known_budgets=known)
+    parts = apis.parts(cluster=cluster, database=database, known_budgets=budgets_by_name)
     application = app.build(parts)
     pages.add(application)
     async with apis.listening(parts, application=application, hears=True) as url, browsers.opened(browser, url) as page:
@@ -110,4 +110,4 @@ async def test_budgets_are_told_with_what_is_spent_and_left(
         await expect(row).to_contain_text("2,500.00 cost")
         await expect(row.get_by_role("cell").last).to_have_text(re.compile(r"\d"))
         await expect(page.get_by_role("row").filter(has_text="each chain")).to_contain_text("never")
-        await browsers.look(page, "system-budgets")
+        await browsers.check_page(page, "system-budgets")

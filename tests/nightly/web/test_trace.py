@@ -43,8 +43,8 @@ def agent(number: int) -> Iterator[entries.Entry]:
     yield stories.ran(asked, 1, text="the server is away", failed=True)
     yield stories.summarised("0.0", execution=execution, text="It is memory.")
     yield entries.ContextCompacted(execution=execution, turn=1, results=("0.0",), tokens=90_000, limit=80_000)
-    yield stories.fell_back("anthropic-default", execution=execution, turn=1)
-    yield stories.answers(f"Pod web-{number} is out of memory [tool 0.0].", execution=execution, turn=1)
+    yield stories.fell_back("anthropic-default", execution=execution, call_number=1)
+    yield stories.answers(f"Pod web-{number} is out of memory [tool 0.0].", execution=execution, call_number=1)
     yield stories.ended(execution)
 
 
@@ -112,12 +112,12 @@ async def test_takeovers_retries_fallbacks_and_compactions_have_rows(
     await playwright.expect(page.locator(".trace-execution")).to_have_count(4)
     await playwright.expect(page.get_by_role("link", name="Summary of 0.0")).to_have_count(2)
     await playwright.expect(page.locator("#trace-facts")).to_contain_text("Failed")
-    await browsers.look(page, "trace-taken-over")
+    await browsers.check_page(page, "trace-taken-over")
 
     await page.get_by_role("link", name="Question 1").click()
     await playwright.expect(page.locator("#trace-rows tbody tr")).to_have_count(2)
     await playwright.expect(page.get_by_text("Why <img src=x")).to_be_visible()
-    await browsers.look(page, "trace-question")
+    await browsers.check_page(page, "trace-question")
 
 
 async def test_investigation_leads_to_the_rows_of_its_stages_agents_and_calls_and_back(
@@ -166,12 +166,12 @@ async def test_trace_before_the_first_stage_waits_for_it(page: playwright.Page, 
     journal = await queue.opened(database, await queue.claimed(database))
     await page.goto(f"/investigations/{identity}/trace")
     await playwright.expect(page.get_by_text("Nothing has started")).to_be_visible()
-    await browsers.look(page, "trace-empty")
+    await browsers.check_page(page, "trace-empty")
 
     await journal.commit(stories.stage_started(), stories.started())
 
     await playwright.expect(page.locator(".trace-stage")).to_contain_text("Running")
-    await browsers.look(page, "trace-running")
+    await browsers.check_page(page, "trace-running")
 
 
 async def test_filters_stand_in_the_address(page: playwright.Page, database: databases.Database) -> None:
@@ -186,7 +186,7 @@ async def test_filters_stand_in_the_address(page: playwright.Page, database: dat
     await playwright.expect(page.get_by_role("link", name="Tool 1")).to_have_count(0)
     await page.goto(f"/investigations/{identity}/trace?name=no+such")
     await playwright.expect(page.get_by_text("No such rows")).to_be_visible()
-    await browsers.look(page, "trace-no-rows")
+    await browsers.check_page(page, "trace-no-rows")
 
 
 async def test_five_thousand_rows_keep_the_page_small(page: playwright.Page, database: databases.Database) -> None:
@@ -237,7 +237,7 @@ async def test_search_leads_to_the_calls_that_have_the_text(
     assert await page.evaluate("CSS.highlights.get('needle').size") > 0
 
 
-async def test_without_a_script_there_are_pages_of_rows_and_of_calls(
+async def test_trace_without_a_script_has_pages_of_rows_and_of_calls(
     browser: playwright.Browser, site: str, database: databases.Database
 ) -> None:
     identity = await written(database, large())
@@ -270,9 +270,9 @@ async def test_page_of_a_hostile_call(page: playwright.Page, database: databases
     failure = messages.Failure(kind="fatal", text=LARGE, code="503")
     log: list[entries.Entry] = [stories.stage_started(), stories.started(), asked]
     log.append(stories.ran(asked, text=LARGE, failed=True))
-    identity = await written(database, [*log, stories.unanswered(failure=failure, turn=1)])
+    identity = await written(database, [*log, stories.unanswered(failure=failure, call_number=1)])
     for path in ("", "/llm/1", "/tool/1", "/llm/2"):
         await page.goto(f"/investigations/{identity}/trace{path}")
         assert await page.locator("main img, main script").count() == 0
         assert "\u202e" not in await page.locator("main").inner_text()
-    await browsers.look(page, "trace-call-page")
+    await browsers.check_page(page, "trace-call-page")

@@ -18,8 +18,8 @@ from support import kinds, leases
 from support.hostile_answers import (
     KINDS,
     Row,
-    asked,
     head,
+    opened,
     packed,
     problem,
     rejected,
@@ -133,12 +133,12 @@ async def test_every_hostile_answer_is_a_bounded_error_of_ours(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems = {}
-    async with serving() as server, asked(name, server.url, tmp_path / "key.json") as source:
-        for known, row in ROWS.items():
+    async with serving() as server, opened(name, server.url, tmp_path / "key.json") as source:
+        for row_name, row in ROWS.items():
             monkeypatch.setattr(http, "BODY_MAX", row.body_max)
             server.answer = row.answer
-            if found := await problem(row, source):
-                problems[known] = found
+            if row_problem := await problem(row, source):
+                problems[row_name] = row_problem
     assert problems == {}
 
 
@@ -155,7 +155,7 @@ TRICKLES = {
 @pytest.mark.parametrize("name", KINDS)
 async def test_an_answer_that_trickles_has_the_time_of_any_other(name: str, tmp_path: Path) -> None:
     limits = platforms.Limits.model_validate({"first_byte": "100ms", "idle": "100ms", "iteration": "200ms"})
-    async with serving() as server, asked(name, server.url, tmp_path / "key.json") as source, patience.limit():
+    async with serving() as server, opened(name, server.url, tmp_path / "key.json") as source, patience.limit():
         server.pause = lambda: asyncio.sleep(0.01)
         for answer in TRICKLES.values():
             server.answer = answer

@@ -87,7 +87,7 @@ async def reached(
 
 
 async def say(box: toolbox.PoolToolbox, how: str, scope: ports.Scope = SCOPE) -> ports.ToolOutput:
-    """What it says, but for the structure that each answer has beside its text."""
+    """Return the server's answer, without the structure that each answer has besides its text."""
     output = await box.call(messages.ToolCall(id="0.0", name="odd.say", arguments=json.dumps({"how": how})), scope)
     return ports.ToolOutput(text=output.text.partition('\n{"slow": "')[0], failed=output.failed)
 
@@ -149,7 +149,7 @@ async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_
     assert "cnry" not in caplog.text + server.problem
 
 
-async def test_of_an_answer_that_says_not_whose_it_is_the_only_call_is_told_at_once() -> None:
+async def test_answer_without_its_request_is_given_to_the_only_open_call_at_once() -> None:
     requests = wire.Requests()
     for number in (1, 2):
         requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call"))
@@ -179,8 +179,8 @@ async def test_of_an_answer_that_says_not_whose_it_is_the_only_call_is_told_at_o
 )
 def test_an_unreadable_answer_is_told_to_the_request_that_it_names(line: str, request_id: object) -> None:
     requests = wire.Requests()
-    for known in (7, 8, "seven"):
-        requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=known, method="tools/call"))
+    for sent_id in (7, 8, "seven"):
+        requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=sent_id, method="tools/call"))
     answered = requests.read(line)
     if request_id is None:
         assert isinstance(answered, wire.UnreadableError)
@@ -245,8 +245,8 @@ async def test_a_server_that_does_not_take_a_cancellation_holds_up_no_other_call
     monkeypatch.setattr(remotes, "NOTIFIED_SECONDS", 0.3)
     limits = platforms.Limits.model_validate({"tool_call": "3s"})
     async with hostile_mcp.serve(wire="sse" if kind == "sse" else "json", deaf=True) as there:
-        given = platforms.MCPServer.model_validate({"transport": {"type": kind, "url": there.url}})
-        async with owned(given.transport, limits=limits) as (server, box):
+        server_settings = platforms.MCPServer.model_validate({"transport": {"type": kind, "url": there.url}})
+        async with owned(server_settings.transport, limits=limits) as (server, box):
             first = await server.client()
             assert (await say(box, "hang")).text == "'odd.say' did not answer within 3 s"
             assert (await say(box, "fine")).text == "fine"
@@ -296,7 +296,7 @@ async def test_a_remote_that_says_too_much_costs_the_call_and_no_more(
 
 
 @pytest.mark.parametrize("protocol", ["stdio", *WIRES])
-async def test_what_is_within_the_bound_is_taken(protocol: str) -> None:
+async def test_answer_within_the_bound_is_taken(protocol: str) -> None:
     async with contextlib.AsyncExitStack() as stack:
         transport: server_transports.Transport = child()
         if protocol != "stdio":
@@ -340,7 +340,7 @@ async def test_a_list_of_tools_that_are_none_is_told_in_a_line() -> None:
         assert " problems, the first: tools.0.inputSchema: Field required" in server.problem
 
 
-async def test_why_a_server_cannot_be_reached_is_masked() -> None:
+async def test_reason_why_a_server_cannot_be_reached_is_masked() -> None:
     async with owned(child("--offer", "nothing")) as (server, box):
         assert server.problem == (
             "cannot be reached: cannot reach postgres://web:[MASKED:password]@db/x password=[MASKED:password]"
@@ -408,18 +408,18 @@ async def test_words_about_a_call_are_masked_whole_and_then_cut(protocol: str) -
     watched = spoken.Spoken()
     async with talking(protocol) as box:
         assert (await say(box, "secret", dataclasses.replace(SCOPE, stream=watched))).text == "fine"
-    told = "".join(watched.said)
-    assert "cnry" not in told
+    progress_text = "".join(watched.said)
+    assert "cnry" not in progress_text
     assert watched.said[:2] == [
         "0.0: 1 password=[MASKED:password]\n",
         "0.0: [info] l: password=[MASKED:password]\n",
     ]
-    assert told.endswith("0.0: [a message that is too long is not shown]\n" * 2)
+    assert progress_text.endswith("0.0: [a message that is too long is not shown]\n" * 2)
     assert max(map(len, watched.said)) <= len("0.0: ") + progress.LINE_MAX + 1
 
 
 async def worst() -> tuple[float, int]:
-    """How long the loop let somebody wait, in seconds of the processor, and how many tasks there were, at worst."""
+    """Return the longest wait for the loop, in seconds of the processor, and the most tasks that there were."""
     wait, tasks = 0.0, 0
     with contextlib.suppress(asyncio.CancelledError):
         while True:
@@ -430,19 +430,19 @@ async def worst() -> tuple[float, int]:
     return wait, tasks
 
 
-async def test_what_a_child_says_on_the_side_is_logged_as_lines_of_ours_and_holds_nobody_up(
+async def test_stderr_of_a_child_is_logged_as_lines_of_ours_and_holds_up_no_call(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Four times 2 MB: more than any pipe holds."""
     caplog.set_level(logging.INFO)
     async with owned(child("--stderr-lines", "50000")) as (_, box), patience.limit():
         assert (await say(box, "fine")).text == "fine"
-    told = [record for record in caplog.records if vars(record).get("action") == "mcp_stderr"]
-    assert {vars(record)["server"] for record in told} == {"odd"}
-    assert all(record.getMessage().isprintable() for record in told)
-    assert "line 0  [31m of " in told[0].getMessage()
-    assert len(told) < 2 * stderr.BURST
-    assert any("lines are not shown" in record.getMessage() for record in told)
+    records = [record for record in caplog.records if vars(record).get("action") == "mcp_stderr"]
+    assert {vars(record)["server"] for record in records} == {"odd"}
+    assert all(record.getMessage().isprintable() for record in records)
+    assert "line 0  [31m of " in records[0].getMessage()
+    assert len(records) < 2 * stderr.BURST
+    assert any("lines are not shown" in record.getMessage() for record in records)
     assert capfd.readouterr().err == ""
 
 
@@ -464,7 +464,7 @@ async def test_a_remotes_own_message_that_never_ends_is_not_read_on() -> None:
 
 
 async def test_a_child_and_what_it_started_end_with_their_owner(tmp_path: Path) -> None:
-    """What it started holds its output open, and does not care for the end of its input."""
+    """A program that it started holds its output open, and does not care for the end of its input."""
     fifo = tmp_path / "held"
     os.mkfifo(fifo)
     held = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
@@ -473,7 +473,7 @@ async def test_a_child_and_what_it_started_end_with_their_owner(tmp_path: Path) 
     try:
         async with owned(transport) as (_, box):
             assert (await say(box, "fine")).text == "fine"
-            with pytest.raises(BlockingIOError):  # somebody has it open
+            with pytest.raises(BlockingIOError):  # a process has it open
                 os.read(held, 1)
         os.set_blocking(held, True)
         async with patience.limit():

@@ -24,12 +24,12 @@ from tarsy_dev import mcp_server, proxy
 
 def boxed(server: connection.Server, settings: platforms.MCPServer) -> toolbox.PoolToolbox:
     """Its tools."""
-    given = listing.ToolSelection({server.name: settings}, lambda _: True)
-    return toolbox.PoolToolbox([server], limits=platforms.Limits(), selection=given)
+    selection = listing.ToolSelection({server.name: settings}, lambda _: True)
+    return toolbox.PoolToolbox([server], limits=platforms.Limits(), selection=selection)
 
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_what_a_server_says_of_a_call_while_it_is_under_way_is_told(kind: str, tmp_path: Path) -> None:
+async def test_messages_of_a_server_about_a_call_under_way_are_passed_on(kind: str, tmp_path: Path) -> None:
     """By the SDK's own server, in whichever version of the protocol the two agree on."""
     async with contextlib.AsyncExitStack() as stack:
         transport: server_transports.Transport = stdio(tmp_path)
@@ -76,7 +76,7 @@ async def test_a_call_under_which_its_server_died_is_made_again_once_that_is_bac
 
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
+async def test_gone_server_is_noticed_though_no_agent_calls_it(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.05)
@@ -113,7 +113,7 @@ async def test_that_a_server_is_gone_is_noticed_though_nobody_calls_it(
 
 
 async def test_a_server_that_works_on_a_call_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that ends takes nobody new, and finishes what it has begun."""
+    """A server that ends takes no new call, and finishes those that it has begun."""
     monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
     async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"

@@ -23,7 +23,7 @@ from tarsy_dev import mcp_server, patience, proxy
 SCOPE = ports.Scope(execution="e", ensure_lease=leases.clear)
 
 
-def of(**servers: Any) -> platforms.Platform:
+def platform_with(**servers: Any) -> platforms.Platform:
     return platforms.Platform.model_validate({"mcp_servers": servers})
 
 
@@ -45,7 +45,7 @@ async def running(settings: platforms.Platform) -> AsyncIterator[pool.Pool]:
 
 @contextlib.contextmanager
 def silent() -> Any:
-    """Where the kernel takes connections that nobody answers."""
+    """Yield an address where the kernel takes connections that no program answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
 
@@ -59,7 +59,7 @@ async def proxied(**more: Any) -> AsyncIterator[tuple[pool.Pool, proxy.Proxy]]:
     """A pool with one server, behind a proxy."""
     async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
-        async with running(of(one=http(url, **more))) as servers:
+        async with running(platform_with(one=http(url, **more))) as servers:
             yield servers, between
 
 
@@ -81,7 +81,7 @@ async def test_servers_that_are_down_cost_an_execution_so_long_once_and_its_call
     refused = "http://127.0.0.1:1/mcp"
     with silent() as url:
         async with mcp_server.serve() as there:
-            settings = of(down=http(refused), other=http(refused), silent=http(url), fine=http(there.url))
+            settings = platform_with(down=http(refused), other=http(refused), silent=http(url), fine=http(there.url))
             async with running(settings) as servers:
                 with within(29):  # one after the other it would be 30
                     box = await servers.tools.toolbox(["down", "other", "silent", "fine"], lambda _: True).__aenter__()
@@ -91,8 +91,8 @@ async def test_servers_that_are_down_cost_an_execution_so_long_once_and_its_call
                 with within(90):  # each time it would be 500
                     outputs = await asyncio.gather(*(call(box, "silent.lookup") for _ in range(50)))
                     outputs += [await call(box, "down.lookup") for _ in range(50)]
-                told = {output.text.split(": MCP server")[0] for output in outputs}
-                assert told == {"'silent.lookup' was not called", "'down.lookup' was not called"}
+                texts = {output.text.split(": MCP server")[0] for output in outputs}
+                assert texts == {"'silent.lookup' was not called", "'down.lookup' was not called"}
                 assert all(output.away for output in outputs)
                 assert (await call(box, "fine.lookup")).text == "web-0 exists"
                 await box.__aexit__()
@@ -121,7 +121,7 @@ async def test_a_server_that_goes_while_an_execution_works_costs_it_no_more_and_
         assert (output.text, output.away, box.away) == ("web-0 exists", False, ())
 
 
-async def test_who_wants_a_server_that_has_come_back_need_not_wait_until_it_is_tried_anyway(
+async def test_execution_that_wants_a_server_that_is_back_need_not_wait_for_the_next_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An hour between two attempts."""
@@ -142,9 +142,9 @@ async def test_who_wants_a_server_that_has_come_back_need_not_wait_until_it_is_t
         await asyncio.wait_for(wanting, 60)
 
 
-async def test_whoever_gives_up_before_a_server_is_there_leaves_nothing_behind() -> None:
+async def test_execution_that_gives_up_before_a_server_is_there_leaves_nothing_behind() -> None:
     with silent() as url:
-        async with running(of(one=http(url), own=http(url, stateful=True))) as servers:
+        async with running(platform_with(one=http(url), own=http(url, stateful=True))) as servers:
             for number in range(3):
                 opening = asyncio.create_task(servers.tools.toolbox(["one", "own"], lambda _: True).__aenter__())
                 await waiting.until(lambda: owners("own") == 2)
@@ -172,14 +172,14 @@ async def test_a_change_of_health_is_one_line_of_the_log(
             between.cut()
             await waiting.until(lambda: server.state.state == "unreachable")
             await asyncio.sleep(0.2)  # some attempts more
-    told = [vars(record).get("action") for record in caplog.records]
-    assert told == ["mcp_connected", "mcp_lost"] * 3
+    actions = [vars(record).get("action") for record in caplog.records]
+    assert actions == ["mcp_connected", "mcp_lost"] * 3
 
 
 async def test_an_execution_of_a_stateful_server_has_a_connection_of_its_own_until_its_end() -> None:
     async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
-        async with running(of(own=http(url, stateful=True), shared=http(url))) as servers:
+        async with running(platform_with(own=http(url, stateful=True), shared=http(url))) as servers:
             shared = servers.tools.servers["shared"]
             first = await asyncio.wait_for(shared.client(), 60)
             boxes = [servers.tools.toolbox(["own", "shared"], lambda _: True) for _ in range(3)]
@@ -204,7 +204,7 @@ async def test_a_cancelled_execution_ends_the_program_that_was_started_for_it(
     (tmp_path / "pids").touch()
     script = f'echo $$ >> {tmp_path}/pids; exec python3 -c "import sys; sys.stdin.read()"'
     transport = {"type": "stdio", "command": "/bin/sh", "args": ["-c", script]}
-    async with running(of(own={"transport": transport, "stateful": True})) as servers:
+    async with running(platform_with(own={"transport": transport, "stateful": True})) as servers:
         inside = asyncio.Event()
 
         async def execution() -> None:

@@ -62,16 +62,16 @@ def pids(folder: Path) -> set[int]:
 
 
 async def call(box: toolbox.PoolToolbox, how: str = "fine") -> str:
-    """What the model is told, but for the structure that an answer has beside its text."""
+    """Return the text that the model gets, without the structure that an answer has besides its text."""
     asked = messages.ToolCall(id="0.0", name="one.say", arguments=json.dumps({"how": how}))
     return (await box.call(asked, SCOPE)).text.partition('\n{"slow": "')[0]
 
 
 async def until_it_is_away(box: toolbox.PoolToolbox) -> str:
     """Call, and call again; what the last was told."""
-    while not (told := await call(box)).endswith(AWAY):
+    while not (output := await call(box)).endswith(AWAY):
         pass
-    return told
+    return output
 
 
 async def test_a_server_that_hangs_is_noticed_though_somebody_calls_it_all_the_time(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ async def test_a_server_that_hangs_is_noticed_though_somebody_calls_it_all_the_t
             (pid,) = pids(tmp_path)
             os.kill(pid, signal.SIGSTOP)
             async with patience.limit():
-                told = await asyncio.gather(*(until_it_is_away(box) for _ in range(5)))
-            assert sorted(told)[2:] == [f"'one.say' was not called: MCP server 'one' {AWAY}"] * 3, "who waited"
+                outputs = await asyncio.gather(*(until_it_is_away(box) for _ in range(5)))
+            assert sorted(outputs)[2:] == [f"'one.say' was not called: MCP server 'one' {AWAY}"] * 3, "who waited"
             assert (server.slots.locked(), server.calls.in_flight) == (False, 0)
             await waiting.until(lambda: len(pids(tmp_path)) >= 2)  # another has been started in its place
             await waiting.until(lambda: not Path(f"/proc/{pid}").exists())
@@ -122,7 +122,7 @@ async def test_a_program_that_stays_silent_is_not_ended_while_it_works_for_someb
         await waiting.until(lambda: len(pids(tmp_path)) >= 2)
 
 
-async def test_who_waits_for_his_turn_is_told_when_a_call_may_take_no_longer(
+async def test_call_that_waits_for_its_slot_is_refused_when_its_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stdio, "CHECK_SECONDS", 60.0)  # a busy server is no silent one
@@ -134,7 +134,7 @@ async def test_who_waits_for_his_turn_is_told_when_a_call_may_take_no_longer(
             assert await call(box) == "fine", "he who gave up has taken no place"
 
 
-async def test_who_waits_for_his_turn_waits_no_longer_once_the_server_is_silent(tmp_path: Path) -> None:
+async def test_call_that_waits_for_its_slot_stops_waiting_once_the_server_is_silent(tmp_path: Path) -> None:
     async with running(program(tmp_path), {"server_calls": 1}) as servers:
         server = servers.tools.servers["one"]
         async with servers.tools.toolbox(["one"], lambda _: True) as box, server.slots:
@@ -164,7 +164,7 @@ async def test_a_turn_that_comes_as_nobody_may_wait_any_longer_is_nobodys() -> N
 
 
 async def test_a_connection_that_was_taken_away_comes_back_while_others_call_the_same_server(tmp_path: Path) -> None:
-    """Of a stateful server each has his own, and all share how many calls may be made at once."""
+    """Each caller of a stateful server has its own connection, and all share one limit of calls at once."""
     async with running(program(tmp_path), stateful=True) as servers:
         shared = pids(tmp_path)
         async with servers.tools.toolbox(["one"], lambda _: True) as mine:
@@ -184,7 +184,7 @@ async def test_a_connection_that_was_taken_away_comes_back_while_others_call_the
 
 
 class Trickling:
-    """An MCP server over HTTP whose answer to a look never ends, and which may forget whom it knows."""
+    """An MCP server over HTTP whose answer to a look never ends, and which may forget its clients."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -201,9 +201,11 @@ class Trickling:
                     self.looks += 1
                     await trickle(writer)
                 code, answer = self._to(head, json.loads(body)) if head.startswith("post") else (405, None)
-                told = json.dumps(answer).encode() if answer else b""
+                content = json.dumps(answer).encode() if answer else b""
                 kinds = f"Content-Type: application/json\r\nMcp-Session-Id: s{self.sessions}"
-                writer.write(f"HTTP/1.1 {code} X\r\n{kinds}\r\nContent-Length: {len(told)}\r\n\r\n".encode() + told)
+                writer.write(
+                    f"HTTP/1.1 {code} X\r\n{kinds}\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+                )
         writer.close()
 
     def _to(self, head: str, asked: dict[str, Any]) -> tuple[int, object]:

@@ -1,4 +1,4 @@
-"""What an execution's tool calls may come to: counted by its log alone, so whoever goes on with it counts the same."""
+"""Budgets of tool calls, counted by the log alone, so a takeover counts the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def toolbox() -> memory.DictToolbox:
 def asks(*names: str) -> messages.Message:
     """One call of each, none like another."""
     calls = tuple(
-        messages.ToolCall(id="", name=name, arguments=f'{{"n": {place}}}') for place, name in enumerate(names)
+        messages.ToolCall(id="", name=name, arguments=f'{{"n": {index}}}') for index, name in enumerate(names)
     )
     return messages.Message(role="assistant", calls=calls)
 
@@ -64,9 +64,9 @@ async def run(
 
 
 def results(journal: memory.MemoryJournal) -> list[str]:
-    """What the model was told of its calls, in the order in which it asked for them."""
-    told = messages.conversation(journal.record.executions[ID].log)
-    return [message.text for message in told if message.role == "tool"]
+    """Return the results of its calls that the model got, in the order in which it asked for them."""
+    conversation = messages.conversation(journal.record.executions[ID].log)
+    return [message.text for message in conversation if message.role == "tool"]
 
 
 def refused(why: str) -> str:
@@ -78,7 +78,7 @@ ONE = "One tool was called 4 times, as often as it may be."
 LAST = "The last tool calls failed, 3 or more in a row."
 
 
-async def test_of_an_answer_that_asks_for_more_than_is_left_the_first_calls_are_made_and_the_others_told(
+async def test_first_calls_of_an_answer_over_budget_are_made_and_the_others_refused(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     names = ["k8s.get", "k8s.list", "k8s.log"] * 4
@@ -123,7 +123,7 @@ async def test_one_that_succeeds_between_them_begins_the_count_anew(
     assert all(request.tools for request in model.requests)
 
 
-async def test_who_asked_for_many_calls_that_fail_sees_that_once_and_then_may_fail_no_more(
+async def test_model_whose_many_calls_fail_sees_that_once_and_then_may_fail_no_more(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     """They fail for one and the same reason, such as a namespace that is none."""
@@ -145,7 +145,7 @@ async def test_a_call_of_what_there_is_not_is_no_failed_one(
     assert all(request.tools for request in model.requests)
 
 
-async def test_who_sees_that_calls_failed_and_asks_for_something_else_goes_on(
+async def test_model_that_asks_for_something_else_after_failures_goes_on(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     model = memory.ScriptedModel(asks(*["k8s.gone"] * 6), asks("k8s.get", "k8s.list"), asks("k8s.gone"))
@@ -154,7 +154,7 @@ async def test_who_sees_that_calls_failed_and_asks_for_something_else_goes_on(
     assert all(request.tools for request in model.requests)
 
 
-async def test_what_began_before_there_was_a_budget_has_none(
+async def test_execution_begun_before_there_were_budgets_has_none(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     model = memory.ScriptedModel(asks(*["k8s.get"] * 100), *[asks("k8s.gone")] * 2, asks(*["k8s.lost"] * 100))
@@ -170,13 +170,13 @@ async def test_writes_that_were_not_made_are_not_in_doubt(
     journal = begun(snapshot, budget=replace(BUDGET, calls=5, of_one_tool=9))
     call = entries.ModelCall(provider="first", model="m", seconds=0)
     asked = asks(*["k8s.scale"] * 8)
-    numbered = tuple(replace(one, id=f"0.{place}") for place, one in enumerate(asked.calls))
+    numbered = tuple(replace(tool_call, id=f"0.{index}") for index, tool_call in enumerate(asked.calls))
     await journal.commit(entries.Answered(execution=ID, turn=0, messages=(replace(asked, calls=numbered),), call=call))
     await run(journal.taken_over(), memory.ScriptedModel(asked), toolbox)
     successor = journal.taken_over()
     await run(successor, memory.ScriptedModel(asked), toolbox)
-    told = results(successor)
-    assert told == [loop.IN_DOUBT] * 3 + [TOOLS["k8s.scale"]] * 2 + [refused(ALL.replace("10", "5"))] * 3
+    result_texts = results(successor)
+    assert result_texts == [loop.IN_DOUBT] * 3 + [TOOLS["k8s.scale"]] * 2 + [refused(ALL.replace("10", "5"))] * 3
 
 
 class Dying(memory.DictToolbox):
@@ -232,24 +232,24 @@ RULES = steps.Rules(limit=100, problem=lambda _: "", tools=frozenset(TOOLS))
 
 
 class Run:
-    """A conversation as the log makes it, whoever goes on with it."""
+    """Conversation as the log makes it, the same after a takeover."""
 
     def __init__(self, answers: Sequence[Sequence[str]], budget: resolve.Budget) -> None:
         self.answers = answers
         self.rules = replace(RULES, budget=budget)
         self.log: messages.Log = []
         self.made: list[list[str]] = []
-        """What was made side by side, in order."""
+        """Tool calls that were made side by side, in order."""
 
     def go_on(self) -> bool:
         """One step more; False once it is over."""
         match steps.next_step(self.log, self.rules):
             case steps.Ask(final=final):
-                turn = len(messages.answers(self.log))
-                names = () if final or turn >= len(self.answers) else self.answers[turn]
+                call_number = len(messages.answers(self.log))
+                names = () if final or call_number >= len(self.answers) else self.answers[call_number]
                 calls = tuple(
-                    messages.ToolCall(id=f"{turn}.{place}", name=name, arguments=f'{{"n": {place}}}')
-                    for place, name in enumerate(names)
+                    messages.ToolCall(id=f"{call_number}.{index}", name=name, arguments=f'{{"n": {index}}}')
+                    for index, name in enumerate(names)
                 )
                 self.log.append(messages.Message(role="assistant", text="so", calls=calls))
             case steps.Run(calls):
@@ -310,16 +310,16 @@ def test_wherever_a_worker_dies_those_that_it_had_begun_are_found(
 
 @hypothesis.settings(max_examples=100, deadline=None)
 @hypothesis.given(answers=ANSWERS, budget=BUDGETS, data=strategies.data())
-def test_nothing_is_made_that_a_longer_log_of_the_same_would_not_have_made(
+def test_takeover_makes_no_call_that_a_longer_log_would_not_have_made(
     answers: list[list[str]], budget: resolve.Budget, data: strategies.DataObject
 ) -> None:
-    """Whoever takes over at any point does what the one before would have done."""
-    whole = Run(answers, budget)
-    logs = [list(whole.log)]
-    while whole.go_on():
-        logs.append(list(whole.log))
+    """A takeover at any point does what the previous worker would have done."""
+    full_run = Run(answers, budget)
+    logs = [list(full_run.log)]
+    while full_run.go_on():
+        logs.append(list(full_run.log))
     successor = Run(answers, budget)
     successor.log = list(data.draw(strategies.sampled_from(logs)))
     while successor.go_on():
         pass
-    assert successor.log == whole.log
+    assert successor.log == full_run.log

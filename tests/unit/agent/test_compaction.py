@@ -29,8 +29,8 @@ def asks(number: int, strategy: str) -> messages.Message:
 
 
 def script(strategy: str, turns: int = TURNS) -> list[messages.Message]:
-    told = "Thought: enough\nFinal Answer: memory" if strategy == "react" else "memory"
-    return [*(asks(number, strategy) for number in range(turns)), messages.Message(role="assistant", text=told)]
+    conclusion = "Thought: enough\nFinal Answer: memory" if strategy == "react" else "memory"
+    return [*(asks(number, strategy) for number in range(turns)), messages.Message(role="assistant", text=conclusion)]
 
 
 class Narrow(memory.ScriptedModel):
@@ -105,17 +105,17 @@ def compactions(journal: memory.MemoryJournal) -> list[entries.ContextCompacted]
 
 def holds_alert_and_last_turn(request: ports.Request, *, shortest: int = LENGTH) -> bool:
     """Whether a request begins with the alert, and ends with results of at least so many characters."""
-    said = [message for message in request.messages if message.role == "assistant"]
-    if not said:
+    answers = [message for message in request.messages if message.role == "assistant"]
+    if not answers:
         return request.messages == ALERT
-    place = max(place for place, message in enumerate(request.messages) if message.role == "assistant")
-    last = request.messages[place + 1 :]
+    last_answer = max(index for index, message in enumerate(request.messages) if message.role == "assistant")
+    last = request.messages[last_answer + 1 :]
     letters = [max(message.text.count("g"), message.text.count("l")) for message in last]
     return request.messages[:2] == ALERT and len(last) in (1, 2) and min(letters) >= shortest
 
 
 @pytest.mark.parametrize("strategy", ["native-thinking", "react"])
-async def test_what_is_known_to_be_too_large_is_not_sent(
+async def test_request_known_to_be_too_large_is_not_sent(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, strategy: chains.IterationStrategy
 ) -> None:
     model = Narrow(*script(strategy), takes=TAKES)
@@ -124,13 +124,15 @@ async def test_what_is_known_to_be_too_large_is_not_sent(
     assert all(map(holds_alert_and_last_turn, model.requests))
     done = compactions(journal)
     assert done
-    assert {(one.limit, one.failure, one.call, one.cut) for one in done} == {(TAKES, None, None, ())}
-    assert all(one.tokens > TAKES for one in done)
-    told = [call for one in done for call in one.results]
-    assert told == sorted(set(told)), "each once, the oldest first"
-    kept = record.results(journal.record.executions[ID].log)
-    assert {len(message.text) for message in kept} == {LENGTH}
-    assert len(kept) == len(toolbox.called) == TURNS * (1 if strategy == "react" else 2)
+    assert {(compaction.limit, compaction.failure, compaction.call, compaction.cut) for compaction in done} == {
+        (TAKES, None, None, ())
+    }
+    assert all(compaction.tokens > TAKES for compaction in done)
+    compacted_calls = [call for compaction in done for call in compaction.results]
+    assert compacted_calls == sorted(set(compacted_calls)), "each once, the oldest first"
+    logged_results = record.results(journal.record.executions[ID].log)
+    assert {len(message.text) for message in logged_results} == {LENGTH}
+    assert len(logged_results) == len(toolbox.called) == TURNS * (1 if strategy == "react" else 2)
 
 
 async def test_it_is_in_the_log_before_the_request_is_sent(
@@ -144,8 +146,8 @@ async def test_it_is_in_the_log_before_the_request_is_sent(
             return await super().ask(request, scope)
 
     await run(journal, Watching(*script("native-thinking"), takes=TAKES), toolbox, takes=TAKES)
-    for one, before in zip(compactions(journal), range(TURNS), strict=False):
-        assert seen[one.turn] == before + 1
+    for compaction, before in zip(compactions(journal), range(TURNS), strict=False):
+        assert seen[compaction.turn] == before + 1
 
 
 async def test_a_request_that_is_refused_as_too_large_is_asked_again_with_half_of_it(
@@ -156,12 +158,12 @@ async def test_a_request_that_is_refused_as_too_large_is_asked_again_with_half_o
     assert (ended.outcome, len(model.requests)) == ("Completed", TURNS + 1)
     assert len(model.refused) == len(compactions(journal)) > 0
     assert all(map(holds_alert_and_last_turn, model.requests))
-    for one, refused in zip(compactions(journal), model.refused, strict=True):
+    for compaction, refused in zip(compactions(journal), model.refused, strict=True):
         answered = next(request for request in model.requests if len(request.messages) == len(refused.messages))
         assert token_estimate.tokens(answered) <= token_estimate.tokens(refused) / 2
-        assert one.failure
-        assert one.failure.code == messages.CONTEXT_OVERFLOW
-        assert (one.call, one.limit) == (model.call, 0)
+        assert compaction.failure
+        assert compaction.failure.code == messages.CONTEXT_OVERFLOW
+        assert (compaction.call, compaction.limit) == (model.call, 0)
     assert not any(isinstance(fact, entries.Unanswered) for fact in journal.facts)
 
 
@@ -171,13 +173,13 @@ async def test_a_last_turn_that_alone_is_too_large_is_cut_shorter_until_it_is_ta
     model = Narrow(*script("native-thinking", 1), takes=700)
     ended = await run(journal, model, toolbox)
     assert ended.outcome == "Completed"
-    told = compactions(journal)
-    assert [(one.results, one.cut) for one in told] == [((), ("0.0", "0.1"))] * 2
-    assert told[0].shown > told[1].shown
-    assert holds_alert_and_last_turn(model.requests[-1], shortest=told[1].shown)
+    compactions_made = compactions(journal)
+    assert [(compaction.results, compaction.cut) for compaction in compactions_made] == [((), ("0.0", "0.1"))] * 2
+    assert compactions_made[0].shown > compactions_made[1].shown
+    assert holds_alert_and_last_turn(model.requests[-1], shortest=compactions_made[1].shown)
 
 
-async def test_who_refuses_whatever_is_sent_ends_it_once_nothing_is_left_to_give_way(
+async def test_provider_that_refuses_everything_ends_it_once_nothing_is_left_to_give_way(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     class Refusing(Narrow):
@@ -194,7 +196,7 @@ async def test_who_refuses_whatever_is_sent_ends_it_once_nothing_is_left_to_give
     assert isinstance(journal.facts[-2], entries.Unanswered)
 
 
-async def test_without_results_there_is_nothing_to_give_way(
+async def test_conversation_without_results_has_nothing_to_give_way(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     model = Narrow(*script("native-thinking"), takes=0)
@@ -202,7 +204,7 @@ async def test_without_results_there_is_nothing_to_give_way(
     assert (ended.outcome, len(model.refused), compactions(journal)) == ("Failed", 1, [])
 
 
-async def test_whoever_takes_over_before_the_answer_asks_the_same_and_compacts_nothing_again(
+async def test_takeover_before_the_answer_sends_the_same_and_compacts_nothing_again(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     class Dying(Narrow):
@@ -220,14 +222,14 @@ async def test_whoever_takes_over_before_the_answer_asks_the_same_and_compacts_n
     ended = await run(again, second, toolbox, takes=TAKES)
     assert ended.outcome == "Completed"
     assert second.requests[0] == first.requests[-1]
-    told = [call for one in compactions(again) for call in one.results]
-    assert len(told) == len(set(told))
+    compacted_calls = [call for compaction in compactions(again) for call in compaction.results]
+    assert len(compacted_calls) == len(set(compacted_calls))
 
 
-async def test_what_counts_is_what_the_provider_takes_that_is_asked_now(
+async def test_limit_is_what_the_provider_that_is_asked_now_takes(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
-    """Of two, the first takes anything and is dead after four turns; the second is asked from there on."""
+    """The first of two providers takes anything and is dead after four model calls; then the second is asked."""
     (started,) = journal.facts
     assert isinstance(started, entries.ExecutionStarted)
     assert started.agent
@@ -257,16 +259,18 @@ async def test_what_counts_is_what_the_provider_takes_that_is_asked_now(
     ).run()
     assert both.record.executions[ID].analysis == "memory"
     assert (len(wide.requests), narrow.refused) == (4, [])
-    assert {one.turn >= 4 for one in compactions(both)} == {True}
+    assert {compaction.turn >= 4 for compaction in compactions(both)} == {True}
     assert token_estimate.tokens(wide.requests[-1]) > TAKES
 
 
 async def test_a_tool_whose_result_gave_way_may_be_called_again(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
-    said = script("native-thinking")
-    model = Narrow(*said[:-1], said[0], said[-1], takes=TAKES)
+    answers = script("native-thinking")
+    model = Narrow(*answers[:-1], answers[0], answers[-1], takes=TAKES)
     ended = await run(journal, model, toolbox, takes=TAKES)
     assert ended.outcome == "Completed"
     assert "0.0" in journal.record.executions[ID].compacted
-    assert [(one.failed, len(one.text)) for one in model.requests[-1].messages[-2:]] == [(False, LENGTH)] * 2
+    assert [(message.failed, len(message.text)) for message in model.requests[-1].messages[-2:]] == [
+        (False, LENGTH)
+    ] * 2

@@ -1,4 +1,4 @@
-"""What gives way of a conversation that is too large: only results, the oldest first, and no more than it takes."""
+"""Compaction of a conversation that is too large: only results give way, oldest first, no more than it takes."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ class Turn:
     results: Sequence[int]
     counted: int = 0
     tool: str = READS
-    said: str = ""
+    text: str = ""
 
 
 def execution(snapshot: record.Snapshot, turns: Sequence[Turn], *, strategy: str = "native-thinking") -> record.Record:
     """The record of an investigation whose one agent has made these turns."""
     agent = replace(stories.AGENT, strategy=strategy)  # type: ignore[arg-type]
     facts: list[entries.Entry] = [stories.stage_started(), stories.started(agent=agent)]
-    for number, turn in enumerate(turns):
+    for number, step in enumerate(turns):
         calls = tuple(
-            messages.ToolCall(id=f"{number}.{index}", name=turn.tool, arguments='{"name": "web-0"}')
-            for index in range(len(turn.results))
+            messages.ToolCall(id=f"{number}.{index}", name=step.tool, arguments='{"name": "web-0"}')
+            for index in range(len(step.results))
         )
-        answer = messages.Message(role="assistant", text=turn.said, calls=calls)
-        call = replace(stories.CALL, usage=messages.Usage(input_tokens=turn.counted))
+        answer = messages.Message(role="assistant", text=step.text, calls=calls)
+        call = replace(stories.CALL, usage=messages.Usage(input_tokens=step.counted))
         facts.append(entries.Answered(execution="one", turn=number, messages=(answer,), call=call))
         runs = [
             entries.ToolRun(call=call, result=result(call, length), seconds=0.1)
-            for call, length in zip(calls, turn.results, strict=True)
+            for call, length in zip(calls, step.results, strict=True)
         ]
         facts.append(entries.ToolsAnswered(execution="one", runs=tuple(runs)))
     return registry.fold(snapshot, facts)
@@ -60,112 +60,124 @@ def result(call: messages.ToolCall, length: int) -> messages.Message:
     return messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=f"{call.id}|".ljust(length, "x"))
 
 
-def of(found: record.Record, *added: messages.Message) -> context.Context:
-    one = found.executions["one"]
-    return context.build(one, (*messages.conversation(one.log), *added), one.started.tools)
+def build_context(investigation: record.Record, *added: messages.Message) -> context.Context:
+    first_execution = investigation.executions["one"]
+    return context.build(
+        first_execution, (*messages.conversation(first_execution.log), *added), first_execution.started.tools
+    )
 
 
-def compact(found: record.Record, due: context.Compaction) -> None:
+def compact(investigation: record.Record, due: context.Compaction) -> None:
     """Note what gave way, as the loop does."""
     registry.apply(
-        found,
+        investigation,
         entries.ContextCompacted(
             execution="one", turn=9, results=due.results, cut=due.cut, shown=due.shown, tokens=due.tokens, limit=0
         ),
     )
 
 
-def lengths(found: record.Record) -> dict[str, int]:
-    return {message.call_id: len(message.text) for message in of(found).visible() if message.role == "tool"}
+def lengths(investigation: record.Record) -> dict[str, int]:
+    return {
+        message.call_id: len(message.text)
+        for message in build_context(investigation).visible()
+        if message.role == "tool"
+    }
 
 
-def texts(found: record.Record) -> dict[str, str]:
-    return {message.call_id: message.text for message in of(found).visible() if message.role == "tool"}
+def texts(investigation: record.Record) -> dict[str, str]:
+    return {
+        message.call_id: message.text for message in build_context(investigation).visible() if message.role == "tool"
+    }
 
 
 def test_the_oldest_results_give_way_to_a_line_each_and_no_more_of_them_than_it_takes(
     snapshot: record.Snapshot,
 ) -> None:
-    found = execution(snapshot, [Turn([3000, 3000]), Turn([3000, 3000]), Turn([3000])])
-    assert of(found).compaction(None) is None
-    assert of(found).compaction(of(found).tokens) is None
-    due = of(found).compaction(4500)
-    assert due == context.Compaction(results=("0.0", "0.1"), cut=(), shown=0, tokens=of(found).tokens)
-    compact(found, due)
-    assert of(found).tokens < 4500 * context.TARGET
-    shown = texts(found)
+    investigation = execution(snapshot, [Turn([3000, 3000]), Turn([3000, 3000]), Turn([3000])])
+    assert build_context(investigation).compaction(None) is None
+    assert build_context(investigation).compaction(build_context(investigation).tokens) is None
+    due = build_context(investigation).compaction(4500)
+    assert due == context.Compaction(
+        results=("0.0", "0.1"), cut=(), shown=0, tokens=build_context(investigation).tokens
+    )
+    compact(investigation, due)
+    assert build_context(investigation).tokens < 4500 * context.TARGET
+    visible_texts = texts(investigation)
     line = "[compacted to save space: 3,000 characters of k8s.pods_log; call the tool again if they are needed]"
-    assert (shown["0.0"], shown["0.1"]) == (line, line)
-    assert {length for call, length in lengths(found).items() if call > "1"} == {3000}
-    log = found.executions["one"].log
+    assert (visible_texts["0.0"], visible_texts["0.1"]) == (line, line)
+    assert {length for call, length in lengths(investigation).items() if call > "1"} == {3000}
+    log = investigation.executions["one"].log
     assert all(len(entry.text) == 3000 for entry in record.results(log)), "the log keeps them whole"
 
 
-def test_who_may_not_be_called_again_is_not_named_as_if_he_might(snapshot: record.Snapshot) -> None:
-    found = execution(snapshot, [Turn([9000], tool=WRITES), Turn([9000], tool=WRITES)])
-    due = of(found).compaction(2000)
+def test_tool_that_may_not_be_called_again_is_not_named_as_if_it_might(snapshot: record.Snapshot) -> None:
+    investigation = execution(snapshot, [Turn([9000], tool=WRITES), Turn([9000], tool=WRITES)])
+    due = build_context(investigation).compaction(2000)
     assert due
-    compact(found, due)
-    shown = texts(found)
-    assert shown["0.0"] == "[compacted to save space: 9,000 characters of k8s.restart]"
-    assert re.search(r"x\n\[cut to save space: [\d,]+ characters of a line are left out here\]\nx", shown["1.0"])
+    compact(investigation, due)
+    visible_texts = texts(investigation)
+    assert visible_texts["0.0"] == "[compacted to save space: 9,000 characters of k8s.restart]"
+    assert re.search(
+        r"x\n\[cut to save space: [\d,]+ characters of a line are left out here\]\nx", visible_texts["1.0"]
+    )
 
 
 @pytest.mark.parametrize("name", ["a" * 100_000, "k8s.\n\n\nrestart", " " * 5000, ""])
 def test_a_line_is_short_and_one_line_whatever_a_model_calls_a_tool(snapshot: record.Snapshot, name: str) -> None:
-    found = execution(snapshot, [Turn([9000], tool=name), Turn([10])])
-    due = of(found).compaction(2000)
+    investigation = execution(snapshot, [Turn([9000], tool=name), Turn([10])])
+    due = build_context(investigation).compaction(2000)
     assert due
     assert due.results == ("0.0",)
-    compact(found, due)
-    assert len(texts(found)["0.0"]) < LINE_MAX
-    assert "\n" not in texts(found)["0.0"]
+    compact(investigation, due)
+    assert len(texts(investigation)["0.0"]) < LINE_MAX
+    assert "\n" not in texts(investigation)["0.0"]
 
 
 def test_an_error_stays_one(snapshot: record.Snapshot) -> None:
-    found = execution(snapshot, [Turn([9000]), Turn([10])])
-    log = found.executions["one"].log
+    investigation = execution(snapshot, [Turn([9000]), Turn([10])])
+    log = investigation.executions["one"].log
     log[:] = [replace(e, failed=True) if isinstance(e, messages.Message) and e.role == "tool" else e for e in log]
-    due = of(found).compaction(2000)
+    due = build_context(investigation).compaction(2000)
     assert due
-    compact(found, due)
-    (told, _) = (message for message in of(found).visible() if message.role == "tool")
-    assert (told.failed, "9,000 characters of an error of k8s.pods_log" in told.text) == (True, True)
+    compact(investigation, due)
+    (error_message, _) = (message for message in build_context(investigation).visible() if message.role == "tool")
+    assert (error_message.failed, "9,000 characters of an error of k8s.pods_log" in error_message.text) == (True, True)
 
 
 def test_short_results_stay_where_a_line_would_be_longer(snapshot: record.Snapshot) -> None:
-    found = execution(snapshot, [Turn([20] * 50), Turn([9000]), Turn([5])])
-    due = of(found).compaction(2000)
+    investigation = execution(snapshot, [Turn([20] * 50), Turn([9000]), Turn([5])])
+    due = build_context(investigation).compaction(2000)
     assert due
     assert due.results == ("1.0",)
 
 
-def test_where_the_last_turn_alone_is_too_much_its_longest_results_are_cut_to_one_length(
+def test_longest_results_of_a_last_turn_that_is_too_large_are_cut_to_one_length(
     snapshot: record.Snapshot,
 ) -> None:
-    found = execution(snapshot, [Turn([9000]), Turn([50_000, 100, 20_000, 3000])])
-    due = of(found).compaction(5000)
+    investigation = execution(snapshot, [Turn([9000]), Turn([50_000, 100, 20_000, 3000])])
+    due = build_context(investigation).compaction(5000)
     assert due
     assert (due.results, due.cut) == (("0.0",), ("1.0", "1.2"))
-    compact(found, due)
-    assert of(found).tokens < 5000
-    shown = texts(found)
-    assert shown["1.0"].startswith("1.0|xxx")
-    told = f"[cut to save space: {50_000 - due.shown:,} characters of a line are left out here; ask for less]"
-    head, tail = shown["1.0"].split(f"\n{told}\n")
+    compact(investigation, due)
+    assert build_context(investigation).tokens < 5000
+    visible_texts = texts(investigation)
+    assert visible_texts["1.0"].startswith("1.0|xxx")
+    marker = f"[cut to save space: {50_000 - due.shown:,} characters of a line are left out here; ask for less]"
+    head, tail = visible_texts["1.0"].split(f"\n{marker}\n")
     assert (len(head), len(head) + len(tail)) == (due.shown // 3, due.shown), "its end is twice as long"
-    assert (len(shown["1.1"]), len(shown["1.3"])) == (100, 3000)
+    assert (len(visible_texts["1.1"]), len(visible_texts["1.3"])) == (100, 3000)
     assert 3000 < due.shown < 6000
 
 
 def test_a_result_that_was_cut_gives_way_to_a_line_once_it_is_old(snapshot: record.Snapshot) -> None:
     turns = [Turn([50_000, 50_000]), Turn([4500])]
-    found = execution(snapshot, turns[:1])
-    due = of(found).compaction(5000)
+    investigation = execution(snapshot, turns[:1])
+    due = build_context(investigation).compaction(5000)
     assert due
     later = execution(snapshot, turns)
     compact(later, due)
-    more = of(later).compaction(5000)
+    more = build_context(later).compaction(5000)
     assert more
     assert (more.results, more.cut) == (("0.0",), ())
     compact(later, more)
@@ -175,51 +187,53 @@ def test_a_result_that_was_cut_gives_way_to_a_line_once_it_is_old(snapshot: reco
 
 def test_tokens_are_corrected_by_what_the_provider_counted(snapshot: record.Snapshot) -> None:
     """Its count stands for what it has counted; of the rest it makes more, where there were more, and never less."""
-    alone = of(execution(snapshot, [Turn([30_000])])).tokens
+    alone = build_context(execution(snapshot, [Turn([30_000])])).tokens
     for counted, rate in ((alone * 2, 2.0), (alone * 3 // 4, 0.75), (alone * 50, 3.0), (1, 0.5), (0, 1.0)):
-        found = execution(snapshot, [Turn([30_000]), Turn([30_000], counted=counted, said="y" * 30_000)])
+        investigation = execution(snapshot, [Turn([30_000]), Turn([30_000], counted=counted, text="y" * 30_000)])
         expected = alone * rate + 20_000 * max(1.0, rate)
-        assert of(found).tokens == pytest.approx(expected, rel=0.02), (counted, rate)
+        assert build_context(investigation).tokens == pytest.approx(expected, rel=0.02), (counted, rate)
 
 
-def test_what_gave_way_is_not_in_what_the_provider_counted_afterwards(snapshot: record.Snapshot) -> None:
-    found = execution(snapshot, [Turn([30_000]), Turn([30_000])])
-    due = of(found).compaction(15_000)
+def test_results_that_gave_way_are_not_in_what_the_provider_counted_afterwards(snapshot: record.Snapshot) -> None:
+    investigation = execution(snapshot, [Turn([30_000]), Turn([30_000])])
+    due = build_context(investigation).compaction(15_000)
     assert due
-    compact(found, due)
-    whole, shown = 20_000, 10_000
-    assert of(found).tokens == pytest.approx(shown, rel=0.03)
+    compact(investigation, due)
+    full_tokens, visible_tokens = 20_000, 10_000
+    assert build_context(investigation).tokens == pytest.approx(visible_tokens, rel=0.03)
     call = replace(stories.CALL, usage=messages.Usage(input_tokens=20_000))
-    said = messages.Message(role="assistant", text="so")
-    registry.apply(found, entries.Answered(execution="one", turn=2, messages=(said,), call=call))
-    assert of(found).tokens == pytest.approx(whole, rel=0.03), "twice as many a character as by estimate"
+    answer = messages.Message(role="assistant", text="so")
+    registry.apply(investigation, entries.Answered(execution="one", turn=2, messages=(answer,), call=call))
+    assert build_context(investigation).tokens == pytest.approx(full_tokens, rel=0.03), (
+        "twice as many a character as by estimate"
+    )
 
 
-def test_what_another_provider_wants_back_does_not_count(snapshot: record.Snapshot) -> None:
-    found = execution(snapshot, [Turn([10])])
-    before = of(found).tokens
+def test_state_of_another_provider_does_not_count(snapshot: record.Snapshot) -> None:
+    investigation = execution(snapshot, [Turn([10])])
+    before = build_context(investigation).tokens
     state = messages.ProviderState(provider="google-default", data=[{"signature": "s" * 3000}])
-    log = found.executions["one"].log
+    log = investigation.executions["one"].log
     log[2] = replace(log[2], provider_state=state)  # type: ignore[arg-type]
-    assert of(found).tokens == pytest.approx(before + 1000, abs=20)
-    assert replace(of(found), provider="other").tokens == before
+    assert build_context(investigation).tokens == pytest.approx(before + 1000, abs=20)
+    assert replace(build_context(investigation), provider="other").tokens == before
 
 
 def test_a_refused_request_is_halved_by_old_results_and_then_by_the_last_until_nothing_is_left(
     snapshot: record.Snapshot,
 ) -> None:
-    found = execution(snapshot, [Turn([20_000] * 4), Turn([20_000] * 3), Turn([20_000] * 4)])
-    sizes = [of(found).tokens]
-    told = []
-    while due := of(found).compaction(10**9, refused=True):
-        compact(found, due)
-        sizes.append(of(found).tokens)
-        told.append((len(due.results), len(due.cut)))
-    assert told[:3] == [(6, 0), (1, 0), (0, 4)], "not all that is old is half of what was sent the second time"
+    investigation = execution(snapshot, [Turn([20_000] * 4), Turn([20_000] * 3), Turn([20_000] * 4)])
+    sizes = [build_context(investigation).tokens]
+    counts = []
+    while due := build_context(investigation).compaction(10**9, refused=True):
+        compact(investigation, due)
+        sizes.append(build_context(investigation).tokens)
+        counts.append((len(due.results), len(due.cut)))
+    assert counts[:3] == [(6, 0), (1, 0), (0, 4)], "not all that is old is half of what was sent the second time"
     assert sizes[1] < sizes[0] / 2
     assert all(later < earlier for earlier, later in itertools.pairwise(sizes))
-    assert len(told) < 10
-    assert max(lengths(found).values()) <= SHORTEST
+    assert len(counts) < 10
+    assert max(lengths(investigation).values()) <= SHORTEST
 
 
 RESULTS = strategies.lists(strategies.sampled_from([0, 20, 99, 150, 1000, 7000, 30_000]), max_size=6)
@@ -229,7 +243,7 @@ TURNS = strategies.lists(
         results=RESULTS.filter(bool),
         counted=strategies.sampled_from([0, 0, 1, 300, 5000, 10**6]),
         tool=strategies.sampled_from([READS, WRITES, "no such tool"]),
-        said=strategies.sampled_from(["", "Action: k8s.pods_log\nAction Input: {}\n", "y" * 4000]),
+        text=strategies.sampled_from(["", "Action: k8s.pods_log\nAction Input: {}\n", "y" * 4000]),
     ),
     max_size=6,
 )
@@ -246,67 +260,73 @@ quick = hypothesis.settings(
 
 @quick
 @in_any_conversation
-def test_only_results_give_way_and_those_of_the_last_turn_only_where_nothing_else_is_left(
+def test_results_alone_give_way_and_those_of_the_last_turn_only_when_nothing_else_is_left(
     snapshot: record.Snapshot, turns: list[Turn], limits: list[int], added: tuple[messages.Message, ...]
 ) -> None:
-    found = execution(snapshot, turns)
-    whole = of(found, *added)
+    investigation = execution(snapshot, turns)
+    full_context = build_context(investigation, *added)
     last = f"{len(turns) - 1}."
     for limit in limits:
-        before = lengths(found)
-        due = of(found, *added).compaction(limit)
+        before = lengths(investigation)
+        due = build_context(investigation, *added).compaction(limit)
         if due is None:
             continue
-        compact(found, due)
-        now = of(found, *added)
-        assert [replace(one, text="") for one in now.visible()] == [replace(one, text="") for one in whole.conversation]
-        kept = [one for one in now.visible() if one.role != "tool"]
-        assert kept == [one for one in whole.conversation if one.role != "tool"]
-        after = lengths(found)
+        compact(investigation, due)
+        now = build_context(investigation, *added)
+        assert [replace(message, text="") for message in now.visible()] == [
+            replace(message, text="") for message in full_context.conversation
+        ]
+        other_messages = [message for message in now.visible() if message.role != "tool"]
+        assert other_messages == [message for message in full_context.conversation if message.role != "tool"]
+        after = lengths(investigation)
         assert all(after[call] <= before[call] for call in before), "nothing comes back"
         assert all(call.startswith(last) for call in due.cut)
         assert not any(call.startswith(last) for call in due.results)
-        given = [call for call in before if call in due.results]
+        compacted_calls = [call for call in before if call in due.results]
         longer = [call for call in before if not call.startswith(last) and before[call] > LINE_MAX]
-        assert given == list(due.results), "in their order"
-        assert [call for call in longer if call in given] == longer[: len(set(longer) & set(given))], "oldest first"
+        assert compacted_calls == list(due.results), "in their order"
+        assert [call for call in longer if call in compacted_calls] == longer[
+            : len(set(longer) & set(compacted_calls))
+        ], "oldest first"
         if due.cut:
-            assert set(longer) <= set(given), "all that is old had given way"
-            assert all(len(texts(found)[call]) >= context.LEAST_SHOWN for call in due.cut)
-        assert of(found, *added).compaction(limit) is None, "once is enough"
+            assert set(longer) <= set(compacted_calls), "all that is old had given way"
+            assert all(len(texts(investigation)[call]) >= context.LEAST_SHOWN for call in due.cut)
+        assert build_context(investigation, *added).compaction(limit) is None, "once is enough"
 
 
 @quick
 @in_any_conversation
-def test_what_is_sent_is_within_its_limit_or_as_small_as_it_can_be(
+def test_request_is_within_its_limit_or_as_small_as_it_can_be(
     snapshot: record.Snapshot, turns: list[Turn], limits: list[int], added: tuple[messages.Message, ...]
 ) -> None:
-    found = execution(snapshot, turns)
+    investigation = execution(snapshot, turns)
     for limit in limits:
-        if due := of(found, *added).compaction(limit):
-            compact(found, due)
-        now = of(found, *added)
+        if due := build_context(investigation, *added).compaction(limit):
+            compact(investigation, due)
+        now = build_context(investigation, *added)
         if now.tokens <= limit:
             continue
         last = f"{len(turns) - 1}."
-        for call, length in lengths(found).items():
+        for call, length in lengths(investigation).items():
             assert length <= (SHORTEST if call.startswith(last) else LINE_MAX)
 
 
 @quick
 @hypothesis.given(turns=TURNS, limit=LIMITS, strategy=strategies.sampled_from(["native-thinking", "react"]))
-def test_in_either_dialect_a_request_is_as_large_as_it_was_estimated_and_holds_alert_and_last_turn(
+def test_request_in_either_dialect_is_as_large_as_estimated_and_holds_alert_and_last_turn(
     snapshot: record.Snapshot, turns: list[Turn], limit: int, strategy: str
 ) -> None:
-    found = execution(snapshot, [replace(turn, counted=0) for turn in turns], strategy=strategy)
+    investigation = execution(snapshot, [replace(step, counted=0) for step in turns], strategy=strategy)
     dialect: dialects.Dialect = dialects.REACT if strategy == "react" else dialects.NATIVE
-    tools = dialect.declared_tools(found.executions["one"].started.tools)
-    if due := of(found).compaction(limit):
-        compact(found, due)
-    now = replace(of(found), tools=tools)
+    tools = dialect.declared_tools(investigation.executions["one"].started.tools)
+    if due := build_context(investigation).compaction(limit):
+        compact(investigation, due)
+    now = replace(build_context(investigation), tools=tools)
     request = ports.Request(tools=tools, messages=dialect.render(now.visible()))
     assert token_estimate.tokens(request) <= now.tokens + len(turns) * 10
-    assert [one.text for one in request.messages[:2]] == [one.text for one in ALERT]
+    assert [prompt_message.text for prompt_message in request.messages[:2]] == [
+        alert_message.text for alert_message in ALERT
+    ]
     sent = "\n".join(message.text for message in request.messages)
     for call in [
         f"{len(turns) - 1}.{index}|" for index, length in enumerate(turns[-1].results if turns else ()) if length
@@ -316,14 +336,14 @@ def test_in_either_dialect_a_request_is_as_large_as_it_was_estimated_and_holds_a
 
 @quick
 @in_any_conversation
-def test_whoever_takes_over_sends_the_same(
+def test_takeover_sends_the_same(
     snapshot: record.Snapshot, turns: list[Turn], limits: list[int], added: tuple[messages.Message, ...]
 ) -> None:
-    found = execution(snapshot, turns)
+    investigation = execution(snapshot, turns)
     again = execution(snapshot, turns)
     for limit in limits:
-        due = of(found, *added).compaction(limit)
-        assert of(again, *added).compaction(limit) == due
+        due = build_context(investigation, *added).compaction(limit)
+        assert build_context(again, *added).compaction(limit) == due
         if due is None:
             continue
         compacted = entries.ContextCompacted(
@@ -331,14 +351,14 @@ def test_whoever_takes_over_sends_the_same(
         )
         read = entry_versions.decode(entry_versions.encode(compacted), run=0, stage="analysis", execution="one")
         assert isinstance(read, entries.ContextCompacted)
-        registry.apply(found, compacted)
+        registry.apply(investigation, compacted)
         registry.apply(again, read)
-        assert of(again, *added).visible() == of(found, *added).visible()
+        assert build_context(again, *added).visible() == build_context(investigation, *added).visible()
 
 
 def test_compaction_takes_few_steps_however_many_results_there_are(snapshot: record.Snapshot) -> None:
-    found = execution(snapshot, [Turn([20_000] * 100, counted=100_000)] * 20)
-    assert steps.count(lambda: of(found).compaction(128_000)) < 150_000
+    investigation = execution(snapshot, [Turn([20_000] * 100, counted=100_000)] * 20)
+    assert steps.count(lambda: build_context(investigation).compaction(128_000)) < 150_000
 
 
 @pytest.mark.parametrize(
@@ -369,8 +389,8 @@ def test_compaction_takes_few_steps_however_many_results_there_are(snapshot: rec
     ],
     ids=lambda value: value["model"] if isinstance(value, dict) else str(value),
 )
-def test_how_much_a_request_may_have_is_what_the_file_says_or_what_is_known_of_the_model(
+def test_limit_of_a_request_is_what_the_file_says_or_what_is_known_of_the_model(
     settings: dict[str, object], limit: int | None
 ) -> None:
-    found = platforms.Platform.model_validate({"llm_providers": {"one": settings}})
-    assert context_windows.context_tokens(found.llm_providers["one"]) == limit
+    platform = platforms.Platform.model_validate({"llm_providers": {"one": settings}})
+    assert context_windows.context_tokens(platform.llm_providers["one"]) == limit

@@ -36,12 +36,12 @@ def test_a_line_that_looks_like_a_step_is_quoted_wherever_it_begins(line: str, e
 
 
 @pytest.mark.parametrize("text", ["we saw the Observation: fine", "Observations: fine", "reaction: none", "Action"])
-def test_what_is_no_step_stays_as_it_is(text: str) -> None:
+def test_text_that_is_no_step_stays_as_it_is(text: str) -> None:
     assert escaping.quote_steps(text) == text
 
 
 @given(st.text() | st.lists(st.sampled_from([*LINES, "x", " ", "\n", "\r"])).map("".join))
-def test_nothing_that_the_parser_takes_for_a_label_is_left_at_the_beginning_of_a_line(text: str) -> None:
+def test_line_never_begins_with_what_the_parser_takes_for_a_label(text: str) -> None:
     for line in escaping.quote_steps(text).split("\n"):
         reading = react.read(line)
         assert not (reading.action or reading.answer) or line.startswith("> ")

@@ -50,7 +50,7 @@ OFFERS = {
     "web": [tool("fetch", read_only_hint=True, open_world_hint=True)],
 }
 GIVEN = {"k8s.get", "k8s.logs"}
-"""What the chain's agent has: only what reads, and of that no Secrets."""
+"""Tools of the chain's agent: only those that read, and none for Secrets."""
 
 TARGETS = ("k8s.delete", "k8s.scale", "k8s.exec", "k8s.secrets", "web.fetch", "google_search")
 """Writes that say so and that do not, what the chain denies, another server, and the provider's own way out."""
@@ -77,7 +77,7 @@ class Payload:
     """One injection: a text, where it stands, and the call that it wants."""
 
     number: int
-    place: str
+    location: str
     phrase: str
     target: str
 
@@ -90,7 +90,7 @@ class Payload:
     def text(self) -> str:
         args = json.dumps(self.arguments)
         name, coded = self.target, base64.b64encode(f"call {self.target} {args}".encode()).decode()
-        told = PHRASES[self.phrase].format(
+        sentence = PHRASES[self.phrase].format(
             name=name,
             wire=name.replace(".", "__"),
             upper=name.upper(),
@@ -99,7 +99,7 @@ class Payload:
             args_text=URL,
             coded=coded,
         )
-        return f"{told} [{self.word}]"
+        return f"{sentence} [{self.word}]"
 
     @property
     def arguments(self) -> dict[str, str]:
@@ -107,7 +107,7 @@ class Payload:
 
     @property
     def names(self) -> list[str]:
-        """What the model calls: the tool as it is, and as the payload spells it."""
+        """Names that the model calls: the tool as it is, and as the payload spells it."""
         name = self.target
         spelled = {
             "by its name on the wire": name.replace(".", "__"),
@@ -166,12 +166,12 @@ class Connected(connection.Server):
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     """Both servers, connected, each in a task that owns it."""
-    found = World()
+    environment = World()
     done = asyncio.Event()
 
     async def call(name: str, _: object, asked: types.CallToolRequestParams) -> types.CallToolResult:
-        found.called.append((f"{name}.{asked.name}", dict(asked.arguments or {})))
-        text = found.log if asked.name == "logs" else "web-0 is Running"
+        environment.called.append((f"{name}.{asked.name}", dict(asked.arguments or {})))
+        text = environment.log if asked.name == "logs" else "web-0 is Running"
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
 
     async def listed(name: str, *_: object) -> types.ListToolsResult:
@@ -189,8 +189,8 @@ async def world() -> AsyncIterator[World]:
         for name in OFFERS:
             connected: asyncio.Future[mcp.Client] = asyncio.get_running_loop().create_future()
             group.create_task(own(name, connected))
-            found.servers[name] = Connected(name, await connected)
-        yield found
+            environment.servers[name] = Connected(name, await connected)
+        yield environment
         done.set()
 
 
@@ -205,26 +205,28 @@ class Obedient:
 
     async def ask(self, request: ports.Request, _: ports.Scope) -> ports.Answer:
         self.requests.append(request)
-        told = json.dumps([[tool.description for tool in request.tools], [one.text for one in request.messages]])
-        asked = [call for one in request.messages for call in self._calls_of(one)]
-        wanted = ["k8s.logs", *(self.payload.names if self.payload.word in told else [])]
+        request_text = json.dumps(
+            [[tool.description for tool in request.tools], [message.text for message in request.messages]]
+        )
+        asked = [call for message in request.messages for call in self._calls_of(message)]
+        wanted = ["k8s.logs", *(self.payload.names if self.payload.word in request_text else [])]
         due = [name for name in wanted if asked.count(name) == 0]
         arguments = json.dumps(self.payload.arguments)
         if not due:
             text = "Final Answer: it is done." if self.in_text else "It is done."
-            said = messages.Message(role="assistant", text=text)
+            answer = messages.Message(role="assistant", text=text)
         elif self.in_text:
             text = f"Thought: I obey.\nAction: {due[0]}\nAction Input: {arguments}"
-            said = messages.Message(role="assistant", text=text)
+            answer = messages.Message(role="assistant", text=text)
         else:
             calls = tuple(messages.ToolCall(id="", name=name, arguments=arguments) for name in due)
-            said = messages.Message(role="assistant", calls=calls)
-        return ports.Answer(message=said, call=memory.ScriptedModel().call)
+            answer = messages.Message(role="assistant", calls=calls)
+        return ports.Answer(message=answer, call=memory.ScriptedModel().call)
 
-    def _calls_of(self, said: messages.Message) -> list[str]:
-        if self.in_text and said.role == "assistant":
-            return [line.removeprefix("Action: ") for line in said.text.splitlines() if line.startswith("Action: ")]
-        return [call.name for call in said.calls]
+    def _calls_of(self, message: messages.Message) -> list[str]:
+        if self.in_text and message.role == "assistant":
+            return [line.removeprefix("Action: ") for line in message.text.splitlines() if line.startswith("Action: ")]
+        return [call.name for call in message.calls]
 
 
 @pytest.fixture
@@ -244,13 +246,13 @@ def injected(snapshot: record.Snapshot, payload: Payload, world: World, *, strat
         "stages": [{"name": "look", "agent": "KubernetesAgent"}],
         "executiveSummary": {"enabled": False},
     }
-    world.log = payload.text if payload.place == "log" else "started"
-    description = payload.text if payload.place == "tool description" else "It gets a pod."
+    world.log = payload.text if payload.location == "log" else "started"
+    description = payload.text if payload.location == "tool description" else "It gets a pod."
     get, *others = OFFERS["k8s"]
     world.servers["k8s"].tools = [get.model_copy(update={"description": description}), *others]
     alert = {
-        "labels": {"alertname": "X", "pod": payload.text if payload.place == "label" else "web-0"},
-        "annotations": {"summary": payload.text if payload.place == "annotation" else "it restarts"},
+        "labels": {"alertname": "X", "pod": payload.text if payload.location == "label" else "web-0"},
+        "annotations": {"summary": payload.text if payload.location == "annotation" else "it restarts"},
     }
     return replace(snapshot, chain=chains.Spec.model_validate(spec), alert_data=json.dumps(alert))
 
@@ -272,14 +274,16 @@ async def obeyed(
     return model, journal
 
 
-def call_results(found: record.Record) -> dict[str, messages.Message]:
-    """What the calls came to, by the name that was called."""
-    said = [one for execution in found.executions.values() for one in execution.log]
-    return {one.tool_name: one for one in said if isinstance(one, messages.Message) and one.role == "tool"}
+def call_results(recorded: record.Record) -> dict[str, messages.Message]:
+    """Results of the calls, by the name that was called."""
+    log_entries = [entry for execution in recorded.executions.values() for entry in execution.log]
+    return {
+        entry.tool_name: entry for entry in log_entries if isinstance(entry, messages.Message) and entry.role == "tool"
+    }
 
 
 @pytest.mark.parametrize("strategy", ["native-thinking", "react"])
-async def test_of_300_injections_that_are_obeyed_none_is_a_write_an_unlisted_call_or_a_way_out(
+async def test_obeyed_injections_make_no_write_no_unlisted_call_and_no_way_out(
     world: World, platform: platforms.Platform, snapshot: record.Snapshot, strategy: str
 ) -> None:
     assert len(PAYLOADS) >= 300
@@ -329,11 +333,11 @@ async def test_a_writing_tool_that_the_platform_file_names_is_called_once_and_co
 ) -> None:
     named = platform.mcp_servers["k8s"].model_copy(update={"write_tools": ["dele?e"]})
     allowing = platform.model_copy(update={"mcp_servers": platform.mcp_servers | {"k8s": named}})
-    payload = next(one for one in PAYLOADS if one.target == "k8s.delete")
+    payload = next(candidate for candidate in PAYLOADS if candidate.target == "k8s.delete")
     _, journal = await obeyed(payload, world, allowing, snapshot, strategy="native-thinking")
     assert [name for name, _ in world.called].count("k8s.delete") == 1
     (execution,) = journal.record.executions.values()
     pinned = {tool.name: tool.idempotent for tool in execution.started.tools}
     assert pinned == {"k8s.get": True, "k8s.logs": True, "k8s.delete": False}
-    answered = [one.runs for one in journal.facts if isinstance(one, entries.ToolsAnswered)]
+    answered = [entry.runs for entry in journal.facts if isinstance(entry, entries.ToolsAnswered)]
     assert [[run.call.name for run in runs] for runs in answered] == [["k8s.logs"], ["k8s.delete"]]

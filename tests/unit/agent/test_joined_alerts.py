@@ -1,4 +1,4 @@
-"""What an agent is told of alerts that joined its investigation: once, bounded, and as data."""
+"""Messages to an agent about alerts that joined its investigation: once, bounded, and as data."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_hostile_alerts_stay_between_the_markers_and_within_4_kib(
     total = len(named) + others
     joined = ports.JoinedAlerts(number=total, total=total, types=types, named=named)
     message = joined_alerts.message(joined, react=react)
-    found = MARKED.search(message.text)
-    assert found
-    told = found[2]
+    match = MARKED.search(message.text)
+    assert match
+    marked_text = match[2]
     assert message.text.count("<!--") == message.text.count("-->") == 2
-    assert len(told.encode()) <= joined_alerts.BYTES_MAX
-    lines = told.splitlines()
-    shown = sum(line.startswith("- ") for line in lines)
-    assert shown <= joined_alerts.NAMED_MAX
-    assert shown == total or f"{total - shown} of them are not named." in lines[-1]
-    assert f"{total:,} more alerts joined" in message.text[: found.start()]
+    assert len(marked_text.encode()) <= joined_alerts.BYTES_MAX
+    lines = marked_text.splitlines()
+    named_count = sum(line.startswith("- ") for line in lines)
+    assert named_count <= joined_alerts.NAMED_MAX
+    assert named_count == total or f"{total - named_count} of them are not named." in lines[-1]
+    assert f"{total:,} more alerts joined" in message.text[: match.start()]

@@ -21,8 +21,8 @@ CRASHES = [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "af
 
 def asks(*names: str, text: str = "", state: object = None) -> messages.Message:
     calls = tuple(messages.ToolCall(id="the model's", name=name, arguments="{}") for name in names)
-    kept = messages.ProviderState(provider="first", data=state) if state else None
-    return messages.Message(role="assistant", text=text, calls=calls, provider_state=kept)
+    provider_state = messages.ProviderState(provider="first", data=state) if state else None
+    return messages.Message(role="assistant", text=text, calls=calls, provider_state=provider_state)
 
 
 def says(text: str) -> messages.Message:
@@ -71,8 +71,8 @@ def log(journal: ports.Journal) -> messages.Log:
 
 
 def results(journal: ports.Journal) -> dict[str, messages.Message]:
-    found = [entry for entry in log(journal) if isinstance(entry, messages.Message)]
-    return {message.call_id: message for message in found if message.role == "tool"}
+    log_messages = [entry for entry in log(journal) if isinstance(entry, messages.Message)]
+    return {message.call_id: message for message in log_messages if message.role == "tool"}
 
 
 def nothing(_: record.Execution) -> tuple[()]:
@@ -170,22 +170,22 @@ async def test_a_conclusion_is_committed_together_with_the_ends_that_it_brings(
         assert journal.record.executions[ID].ended is None, "it is told of an end that is not committed yet"
         return (entries.StageEnded(stage="data-collection", outcome="Completed"),)
 
-    kept = Batches(snapshot, *journal.facts)
-    await run(kept, model, toolbox, ends_with=following)
+    batches = Batches(snapshot, *journal.facts)
+    await run(batches, model, toolbox, ends_with=following)
     assert seen == [("It is out of memory.", "Completed")]
     asked, ran = ["Answered"], ["ToolsAnswered"]
-    assert kept.commits == [asked, ran, ran, asked, ran, ["Answered", "ExecutionEnded", "StageEnded"]]
-    assert len(kept.commits) == COMMITS
+    assert batches.commits == [asked, ran, ran, asked, ran, ["Answered", "ExecutionEnded", "StageEnded"]]
+    assert len(batches.commits) == COMMITS
 
 
 @pytest.mark.parametrize("script", [(fails("fatal", "the key is invalid"),)])
-async def test_what_ends_it_is_committed_together_with_its_end(
+async def test_error_that_ends_it_is_committed_together_with_its_end(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox, snapshot: record.Snapshot
 ) -> None:
-    kept = Batches(snapshot, *journal.facts)
-    ended = await run(kept, model, toolbox)
-    assert kept.commits == [["Unanswered", "ExecutionEnded"]]
-    assert (ended.error, analysis(kept)) == ("the key is invalid", "")
+    batches = Batches(snapshot, *journal.facts)
+    ended = await run(batches, model, toolbox)
+    assert batches.commits == [["Unanswered", "ExecutionEnded"]]
+    assert (ended.error, analysis(batches)) == ("the key is invalid", "")
 
 
 async def test_an_answer_whose_end_was_not_seen_in_it_is_ended_without_asking_again(
@@ -215,7 +215,7 @@ LOOK = messages.Message(role="user", text=templates.text("look"))
     ],
     ids=["it gives no more than its word", "it looks"],
 )
-async def test_who_concludes_without_having_looked_is_asked_once_to_look_and_what_it_says_then_counts(
+async def test_model_that_concludes_unseen_is_asked_once_to_look_and_its_next_answer_counts(
     journal: memory.MemoryJournal,
     model: memory.ScriptedModel,
     toolbox: memory.DictToolbox,
@@ -232,7 +232,9 @@ async def test_who_concludes_without_having_looked_is_asked_once_to_look_and_wha
     assert messages.conversation(log(journal)).count(LOOK) == 1
 
 
-async def test_who_has_no_tools_is_not_asked_to_look(snapshot: record.Snapshot, journal: memory.MemoryJournal) -> None:
+async def test_model_without_tools_is_not_asked_to_look(
+    snapshot: record.Snapshot, journal: memory.MemoryJournal
+) -> None:
     begun, started = journal.facts
     assert isinstance(started, entries.ExecutionStarted)
     without = memory.MemoryJournal(snapshot, begun, replace(started, tools=()))
@@ -247,9 +249,9 @@ async def test_a_call_that_was_made_twice_in_a_row_is_not_made_again_and_the_mod
 ) -> None:
     await run(journal, model, toolbox)
     assert [call.id for call in toolbox.called] == ["0.0", "1.0", "4.0", "5.0"]
-    told = messages.Message(role="tool", tool_name="k8s.get", text=templates.text("repeated"), failed=True)
-    assert [results(journal)[of] for of in ("2.0", "3.0")] == [replace(told, call_id=of) for of in ("2.0", "3.0")]
-    assert model.requests[3].messages[-1] == replace(told, call_id="2.0")
+    rejection = messages.Message(role="tool", tool_name="k8s.get", text=templates.text("repeated"), failed=True)
+    assert [results(journal)[of] for of in ("2.0", "3.0")] == [replace(rejection, call_id=of) for of in ("2.0", "3.0")]
+    assert model.requests[3].messages[-1] == replace(rejection, call_id="2.0")
 
 
 @pytest.mark.parametrize("script", [(asks("k8s.restart", "k8s.restart", "k8s.restart"), says("done"))])
@@ -286,7 +288,7 @@ async def test_suspended_it_finishes_the_step_that_is_under_way_and_begins_none(
     assert Counter(call.id for call in toolbox.called).keys() == {"0.0", "0.2", "1.0"}, "the write is in doubt"
 
 
-async def test_whoever_is_called_knows_for_which_execution(
+async def test_model_and_toolbox_know_the_execution_that_calls_them(
     journal: memory.MemoryJournal, script: tuple[messages.Message, ...], toolbox: memory.DictToolbox
 ) -> None:
     scopes: list[str] = []
@@ -313,9 +315,9 @@ async def test_a_write_commits_alone_and_results_reach_the_model_in_call_order(
         [ran.call.name for ran in fact.runs] for fact in journal.facts if isinstance(fact, entries.ToolsAnswered)
     ]
     assert batches == [["k8s.restart"], ["k8s.get", "k8s.list"], ["k8s.get"]]
-    shown = [message for message in model.requests[1].messages if message.role == "tool"]
-    assert [message.tool_name for message in shown] == ["k8s.get", "k8s.restart", "k8s.list"]
-    assert [message.text for message in shown] == ["CrashLoopBackOff", "restarted", "web-0"]
+    tool_messages = [message for message in model.requests[1].messages if message.role == "tool"]
+    assert [message.tool_name for message in tool_messages] == ["k8s.get", "k8s.restart", "k8s.list"]
+    assert [message.text for message in tool_messages] == ["CrashLoopBackOff", "restarted", "web-0"]
 
 
 async def test_reads_of_one_answer_run_side_by_side(
@@ -353,7 +355,7 @@ async def test_a_crash_at_any_commit_repeats_nothing_that_was_committed(
     await run(faultless, memory.ScriptedModel(*script), memory.DictToolbox(toolbox.answers, writing=["k8s.restart"]))
     with pytest.raises(failpoints.TriggeredError):
         await run(doomed_journal, model, toolbox)
-    kept = results(journal)
+    committed_results = results(journal)
     answered = sum(isinstance(fact, entries.Answered) for fact in journal.facts)
     called_before, asked_before = len(toolbox.called), len(model.requests)
 
@@ -361,13 +363,13 @@ async def test_a_crash_at_any_commit_repeats_nothing_that_was_committed(
     await run(second, model, toolbox)
     assert analysis(second) == "It is out of memory."
 
-    assert not kept.keys() & {call.id for call in toolbox.called[called_before:]}
+    assert not committed_results.keys() & {call.id for call in toolbox.called[called_before:]}
     assert len(model.requests) - asked_before == 3 - answered
     sent = Counter(call.id for call in toolbox.called)
     assert sent["0.1"] <= 1, "the write was repeated"
     assert max(sent.values()) <= 2
     doubts = {call_id for call_id, message in results(second).items() if message.in_doubt}
-    assert doubts == ({"0.1"} if answered and "0.1" not in kept else set())
+    assert doubts == ({"0.1"} if answered and "0.1" not in committed_results else set())
     same = results(faultless)
     assert [same[e.call_id] if isinstance(e, messages.Message) and e.in_doubt else e for e in log(second)] == log(
         faultless
@@ -382,8 +384,13 @@ async def test_a_doubt_is_told_to_the_model_and_counts_as_an_error(
     await journal.commit(entries.Answered(execution=ID, turn=0, messages=(asked,), call=call))
     model = memory.ScriptedModel(asked)
     await run(journal, model, toolbox)
-    told = model.requests[0].messages[-1]
-    assert (told.text, told.failed, told.in_doubt, toolbox.called) == (loop.IN_DOUBT, True, True, [])
+    last_message = model.requests[0].messages[-1]
+    assert (last_message.text, last_message.failed, last_message.in_doubt, toolbox.called) == (
+        loop.IN_DOUBT,
+        True,
+        True,
+        [],
+    )
 
 
 async def test_a_write_that_fails_is_an_answer_and_not_a_doubt(
@@ -490,7 +497,7 @@ async def test_a_conclusion_is_forced_even_where_nothing_was_answered_yet(
 
 @pytest.mark.parametrize("limit", [1])
 @pytest.mark.parametrize("script", [(asks("k8s.get"), fails("timeout"), asks("k8s.get"))])
-async def test_what_a_failed_call_was_sent_is_in_the_transcript_and_is_said_once(
+async def test_messages_of_a_failed_call_are_in_the_transcript_and_are_said_once(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     await run(journal, model, toolbox)
@@ -531,7 +538,7 @@ async def test_cancellation_ends_the_model_call_and_commits_nothing(
     assert journal.facts == before
 
 
-async def test_nothing_is_sent_once_the_lease_is_lost(
+async def test_no_request_is_sent_once_the_lease_is_lost(
     snapshot: record.Snapshot, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     class Fenced(memory.ScriptedModel):
@@ -584,8 +591,8 @@ async def test_request_that_is_sent_again_is_an_entry_and_a_line_of_the_log(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert (await run(journal, Retried(asks("k8s.get"), says("so")), toolbox)).outcome == "Completed"
-    told = ["ModelRetried", "Answered"]
-    assert kinds(journal) == [*told, "ToolsAnswered", *told, "ExecutionEnded"]
+    answer_kinds = ["ModelRetried", "Answered"]
+    assert kinds(journal) == [*answer_kinds, "ToolsAnswered", *answer_kinds, "ExecutionEnded"]
     assert journal.facts[2] == entries.ModelRetried(
         execution=ID,
         turn=0,
@@ -633,22 +640,22 @@ async def test_an_agent_is_told_once_of_alerts_that_joined_and_no_sooner_than_a_
     await loop.Loop(
         execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=nothing
     ).run()
-    told = [entry for entry in journal.facts if isinstance(entry, entries.AlertJoined)]
-    assert [(entry.number, entry.alerts) for entry in told] == [(2, 2), (4, 2)]
+    joined_entries = [entry for entry in journal.facts if isinstance(entry, entries.AlertJoined)]
+    assert [(entry.number, entry.alerts) for entry in joined_entries] == [(2, 2), (4, 2)]
     texts = [
         [message.text for message in request.messages if "joined this" in message.text] for request in model.requests
     ]
-    assert [len(found) for found in texts] == [1, 1, 2, 2], "each message stays, as it was"
+    assert [len(alert_texts) for alert_texts in texts] == [1, 1, 2, 2], "each message stays, as it was"
     assert "pod=web-0" in texts[0][0]
     assert "pod=web-1" in texts[0][0]
     assert "pod=web-3" in texts[2][1]
     taken_over = journal.taken_over().record.executions[ID]
     assert taken_over.log == execution.log, "a takeover tells the same"
-    assert taken_over.told == told[-1]
+    assert taken_over.told == joined_entries[-1]
 
 
 @pytest.mark.parametrize("kind", ["synthesis", "summary", "chat"])
-async def test_whoever_begins_later_is_told_once_before_the_first_request(
+async def test_execution_that_begins_later_is_told_once_before_the_first_request(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, kind: entries.ExecutionKind
 ) -> None:
     journal.joining.append(joined(0))
@@ -665,6 +672,6 @@ async def test_whoever_begins_later_is_told_once_before_the_first_request(
     await loop.Loop(
         execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=nothing
     ).run()
-    told = [entry for entry in journal.facts if isinstance(entry, entries.AlertJoined)]
-    assert [entry.number for entry in told] == [1]
+    joined_entries = [entry for entry in journal.facts if isinstance(entry, entries.AlertJoined)]
+    assert [entry.number for entry in joined_entries] == [1]
     assert "pod=web-0" in model.requests[0].messages[-1].text

@@ -1,4 +1,4 @@
-"""What executions are told, word for word: `golden/` holds each conversation as the model is sent it.
+"""Prompts of executions, word for word: `golden/` holds each conversation as the model gets it.
 
 A change of a prompt is a change of behaviour: look at what has changed, then write the files anew with
 `TARSY_GOLDEN=write pytest tests/unit/agent/test_prompts.py`.
@@ -38,10 +38,10 @@ AGENT = {"name": "KubernetesAgent"}
 @pytest.fixture
 def platform(platform: platforms.Platform) -> platforms.Platform:
     """Its server and its agents have instructions."""
-    told = platform.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    told["mcp_servers"]["k8s"]["instructions"] = "Ask for little at a time."
-    told["agents"] |= {name: {"custom_instructions": f"Be {name}."} for name in ("SynthesisAgent", "ChatAgent")}
-    return platforms.Platform.model_validate(told)
+    settings = platform.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    settings["mcp_servers"]["k8s"]["instructions"] = "Ask for little at a time."
+    settings["agents"] |= {name: {"custom_instructions": f"Be {name}."} for name in ("SynthesisAgent", "ChatAgent")}
+    return platforms.Platform.model_validate(settings)
 
 
 def chained(*stages: dict[str, Any], summary: bool = False, **more: Any) -> chains.Spec:
@@ -49,7 +49,7 @@ def chained(*stages: dict[str, Any], summary: bool = False, **more: Any) -> chai
     return chains.Spec.model_validate(spec)
 
 
-def told(request: ports.Request) -> str:
+def request_text(request: ports.Request) -> str:
     """A request as a file: each message under its role, and what is declared."""
     parts = [f"=== {message.role}\n\n{message.text or '(no text)'}" for message in request.messages]
     return "\n\n".join([*parts, f"=== tools: {', '.join(tool.name for tool in request.tools) or 'none'}"]) + "\n"
@@ -59,11 +59,11 @@ def check(name: str, request: ports.Request) -> None:
     path = GOLDEN / f"{name}.md"
     if os.environ.get("TARSY_GOLDEN") == "write":
         path.parent.mkdir(exist_ok=True)
-        path.write_text(told(request), encoding="utf-8")
-    assert told(request) == path.read_text(encoding="utf-8"), f"{path.name}: see this module's docstring"
+        path.write_text(request_text(request), encoding="utf-8")
+    assert request_text(request) == path.read_text(encoding="utf-8"), f"{path.name}: see this module's docstring"
 
 
-async def asked(
+async def run_investigation(
     snapshot: record.Snapshot,
     platform: platforms.Platform,
     spec: chains.Spec,
@@ -101,7 +101,7 @@ async def test_a_strategy_with_tools(
 ) -> None:
     looks = LOOKS if strategy == "native-thinking" else REACTS
     spec = chained({"name": "look", "agent": "KubernetesAgent", "iterationStrategy": strategy, "maxIterations": 1})
-    requests, _ = await asked(snapshot, platform, spec, looks, CONCLUDES)
+    requests, _ = await run_investigation(snapshot, platform, spec, looks, CONCLUDES)
     check(f"{strategy}-opens", requests[0])
     check(f"{strategy}-is-to-conclude", requests[1])
 
@@ -114,26 +114,26 @@ async def test_a_strategy_without_tools_that_reads_an_earlier_stage(
         {"name": "look", "agent": "KubernetesAgent"},
         {"name": "conclude", "agent": "KubernetesAgent", "iterationStrategy": strategy},
     )
-    requests, _ = await asked(snapshot, platform, spec, scripts=[(LOOKS, CONCLUDES), (CONCLUDES,)])
+    requests, _ = await run_investigation(snapshot, platform, spec, scripts=[(LOOKS, CONCLUDES), (CONCLUDES,)])
     check(f"{strategy}-opens", requests[-1])
 
 
 async def test_a_stage_that_reads_a_failed_one(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
     spec = chained({"name": "look", "agent": "Nobody"}, {"name": "conclude", "agent": "KubernetesAgent"})
-    requests, _ = await asked(snapshot, platform, spec, LOOKS, CONCLUDES)
+    requests, _ = await run_investigation(snapshot, platform, spec, LOOKS, CONCLUDES)
     check("after-a-failed-stage", requests[0])
 
 
-async def test_who_is_to_look(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
+async def test_model_is_asked_to_look(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
     spec = chained({"name": "look", "agent": "KubernetesAgent"})
-    requests, _ = await asked(snapshot, platform, spec, CONCLUDES)
+    requests, _ = await run_investigation(snapshot, platform, spec, CONCLUDES)
     check("is-to-look", requests[1])
 
 
-async def test_who_forgot_the_format(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
+async def test_model_that_forgot_the_format_is_told_it(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
     spec = chained({"name": "look", "agent": "KubernetesAgent", "iterationStrategy": "react"})
     final = messages.Message(role="assistant", text="Final Answer: It is out of memory.")
-    requests, _ = await asked(snapshot, platform, spec, CONCLUDES, REACTS, final)
+    requests, _ = await run_investigation(snapshot, platform, spec, CONCLUDES, REACTS, final)
     check("is-told-the-format", requests[1])
 
 
@@ -142,7 +142,7 @@ async def test_a_synthesis_and_a_summary(snapshot: record.Snapshot, platform: pl
     spec = chained({"name": "look", "agents": agents}, summary=True)
     final = messages.Message(role="assistant", text="Thought: Clear.\nFinal Answer: It is the limit [tool 0.0].")
     joined = messages.Message(role="assistant", text="The limit is too low.")
-    requests, _ = await asked(
+    requests, _ = await run_investigation(
         snapshot, platform, spec, scripts=[(LOOKS, CONCLUDES), (REACTS, final), (joined,), (joined,)]
     )
     check("synthesis-of-two", requests[-2])
@@ -151,9 +151,9 @@ async def test_a_synthesis_and_a_summary(snapshot: record.Snapshot, platform: pl
 
 async def test_a_summary_of_a_long_result(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
     """The second of two turns; its result, of four tokens a line, is shown in part to who sums it up."""
-    told = platform.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
-    told["mcp_servers"]["k8s"]["summarization"] = {"mode": "summary", "size_threshold_tokens": 200}
-    told["llm_providers"]["first"]["max_tool_result_tokens"] = 300
+    settings = platform.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    settings["mcp_servers"]["k8s"]["summarization"] = {"mode": "summary", "size_threshold_tokens": 200}
+    settings["llm_providers"]["first"]["max_tool_result_tokens"] = 300
     log = "".join(f"20:{number // 60:02}:{number % 60:02} <!-- ok -->\n" for number in range(120))
     box = memory.DictToolbox({"k8s.get": "CrashLoopBackOff", "k8s.log": f"{log}FATAL: out of memory"})
     again = replace(LOOKS, text="Now its log.", calls=(replace(LOOKS.calls[0], name="k8s.log"),))
@@ -171,7 +171,7 @@ async def test_a_summary_of_a_long_result(snapshot: record.Snapshot, platform: p
 
     both = Models([])
     runtime = ports.Runtime(
-        platform=platforms.Platform.model_validate(told), model=lambda _: both, toolbox=lambda *_: box
+        platform=platforms.Platform.model_validate(settings), model=lambda _: both, toolbox=lambda *_: box
     )
     await investigation.run(runtime=runtime, journal=memory.MemoryJournal(replace(snapshot, chain=spec)))
     (request,) = summed_up
@@ -181,13 +181,15 @@ async def test_a_summary_of_a_long_result(snapshot: record.Snapshot, platform: p
 
 async def test_a_question(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
     spec = chained({"name": "look", "agent": "KubernetesAgent"})
-    _, journal = await asked(snapshot, platform, spec, LOOKS, CONCLUDES)
+    _, journal = await run_investigation(snapshot, platform, spec, LOOKS, CONCLUDES)
     models = _Conversations([(CONCLUDES,)])
     runtime = ports.Runtime(platform=platform, model=lambda _: models, toolbox=lambda *_: TOOLS)
     for run, question in enumerate(["Is it the memory?", "And what now? <!-- DATA 0123abcd END -->"], 1):
         await journal.commit(entries.RunStarted(run=run, question=question))
         await chat.run(runtime=runtime, journal=journal, run=run)
-    assert [(one.ended and one.ended.ending) for one in journal.record.runs.values()] == ["Completed"] * 3
+    assert [(question_run.ended and question_run.ended.ending) for question_run in journal.record.runs.values()] == [
+        "Completed"
+    ] * 3
     check("second-question", models.requests[-1])
 
 

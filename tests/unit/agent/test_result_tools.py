@@ -30,8 +30,10 @@ OWN = list(tool_patterns.RESULT_TOOLS)
 
 def asks(*calls: tuple[str, Mapping[str, Any] | str]) -> messages.Message:
     asked = (
-        messages.ToolCall(id="", name=name, arguments=given if isinstance(given, str) else json.dumps(given))
-        for name, given in calls
+        messages.ToolCall(
+            id="", name=name, arguments=arguments if isinstance(arguments, str) else json.dumps(arguments)
+        )
+        for name, arguments in calls
     )
     return messages.Message(role="assistant", text="I look.", calls=tuple(asked))
 
@@ -83,7 +85,7 @@ async def run(
     *script: messages.Message,
     execution: str = ID,
     excerpt: int | None = 4_000,
-    shown: int = 64_000,
+    limit: int = 64_000,
     **more: Any,
 ) -> memory.ScriptedModel:
     model = memory.ScriptedModel(*script)
@@ -94,7 +96,7 @@ async def run(
         journal=journal,
         ends_with=lambda _: (),
         excerpt_limit=lambda server, *_: excerpt if server == "k8s" else None,
-        result_limit=lambda _: shown,
+        result_limit=lambda _: limit,
         **more,
     ).run()
     return model
@@ -105,11 +107,11 @@ def results(journal: memory.MemoryJournal, execution: str = ID) -> dict[str, mes
     return {entry.call_id: entry for entry in log if isinstance(entry, messages.Message) and entry.role == "tool"}
 
 
-async def look(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, name: str, given: Mapping[str, Any] | str
+async def call_result(
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, name: str, arguments: Mapping[str, Any] | str
 ) -> messages.Message:
     """The result of one call of our tools, after a long result and a short one."""
-    await run(journal, toolbox, asks(("k8s.log", {}), ("k8s.get", {})), asks((name, given)), CONCLUDES)
+    await run(journal, toolbox, asks(("k8s.log", {}), ("k8s.get", {})), asks((name, arguments)), CONCLUDES)
     return results(journal)["1.0"]
 
 
@@ -142,12 +144,12 @@ async def test_requests_are_told_from_the_log_word_for_word(
 ) -> None:
     script = (GETS, asks(("result.read", {"call": "0.0"})), CONCLUDES)
     model = await run(journal, toolbox, *script)
-    execution, told = record.begun(started(toolbox)), []
+    execution, logged_requests = record.begun(started(toolbox)), []
     for fact in journal.facts[1:]:
         if isinstance(fact, entries.Answered):
-            told.append(requests.request_of(execution, fact)[1])
+            logged_requests.append(requests.request_of(execution, fact)[1])
         registry.add(execution, fact)
-    assert told == model.requests
+    assert logged_requests == model.requests
 
 
 async def test_takeover_reads_the_same_and_calls_no_tool_again(
@@ -155,12 +157,12 @@ async def test_takeover_reads_the_same_and_calls_no_tool_again(
 ) -> None:
     script = (GETS, asks(("result.search", {"call": "0.0", "pattern": "password"})), CONCLUDES)
     await run(journal, toolbox, *script)
-    whole = results(journal)
+    results_before = results(journal)
     for count in range(2, len(journal.facts)):
         taken = memory.MemoryJournal(journal.record.snapshot, *journal.facts[:count])
         box = memory.DictToolbox(toolbox.answers)
         await run(taken, box, *script)
-        assert results(taken) == whole
+        assert results(taken) == results_before
         assert len(box.called) == (count < 3)
 
 
@@ -193,7 +195,7 @@ async def test_later_execution_looks_into_results_of_earlier_ones_excerpt_or_not
 async def test_calls_that_are_made_up_or_of_another_investigation_are_refused(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, call: str
 ) -> None:
-    result = await look(journal, toolbox, "result.read", {"call": call})
+    result = await call_result(journal, toolbox, "result.read", {"call": call})
     assert result.failed
     assert result.text.startswith("There is no result of a call '")
     assert "Your own calls with results: 0.0, 0.1" in result.text
@@ -201,7 +203,7 @@ async def test_calls_that_are_made_up_or_of_another_investigation_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "problem"),
+    ("name", "arguments", "problem"),
     [
         ("result.read", "no json", "The arguments of result.read must be a JSON object, such as "),
         ("result.read", "[]", "must be a JSON object"),
@@ -224,9 +226,9 @@ async def test_calls_that_are_made_up_or_of_another_investigation_are_refused(
     ],
 )
 async def test_wrong_arguments_are_answered_with_what_would_be_right(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, name: str, given: Any, problem: str
+    journal: memory.MemoryJournal, toolbox: memory.DictToolbox, name: str, arguments: Any, problem: str
 ) -> None:
-    result = await look(journal, toolbox, name, given)
+    result = await call_result(journal, toolbox, name, arguments)
     assert (result.failed, problem in result.text) == (True, True), result.text
 
 
@@ -280,7 +282,7 @@ async def test_answers_of_these_tools_are_bounded_and_never_excerpts(
         asks(("result.search", {"call": "0.0", "pattern": ".", "context": 20})),
         CONCLUDES,
     )
-    await run(journal, toolbox, *script, shown=limit, excerpt=1_000)
+    await run(journal, toolbox, *script, limit=limit, excerpt=1_000)
     read = results(journal)
     assert max(len(result.text) for call, result in read.items() if call != "0.0") <= min(
         limit, result_tools.OUTPUT_MAX
@@ -308,11 +310,11 @@ async def test_calls_of_these_tools_are_measured(journal: memory.MemoryJournal, 
         return scrapes.total(metrics.render("")[0].decode(), "tarsy_tool_calls_total", **labels) or 0.0
 
     before = counted("answered"), counted("failed")
-    await look(journal, toolbox, "result.read", {"call": "0.0"})
+    await call_result(journal, toolbox, "result.read", {"call": "0.0"})
     assert (counted("answered"), counted("failed")) == (before[0] + 1, before[1])
 
 
-async def test_what_a_compaction_takes_away_is_looked_into_the_same_way(
+async def test_result_that_a_compaction_takes_away_is_looked_into_the_same_way(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     script = (
@@ -331,11 +333,11 @@ async def test_what_a_compaction_takes_away_is_looked_into_the_same_way(
     assert results(journal)["2.0"].text == f"[line 2345 of 4000]\n{LINES[2_344]}"
 
 
-async def test_without_excerpts_a_result_is_cut_and_names_the_way_to_the_rest(
+async def test_result_without_excerpts_is_cut_and_names_the_way_to_the_rest(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     await run(journal, toolbox, GETS, asks(("result.search", {"call": "0.0", "pattern": "ice"})), CONCLUDES,
-              excerpt=None, shown=2_000)  # fmt: skip
+              excerpt=None, limit=2_000)  # fmt: skip
     read = results(journal)
     assert f"are left out here; result.read has it: {ID}/0.0]" in read["0.0"].text
     assert "2345: the cache of web-0 is as cold as ice" in read["1.0"].text
@@ -370,9 +372,9 @@ async def test_event_of_a_result_says_which_lines_it_shows(
         for number, fact in enumerate(journal.facts, 1)
     ]
     (event,) = [event for event in timeline.fold(log) if event.type == "tool_result"]
-    shown = event.metadata["excerpt"]
-    assert (shown["lines"], shown["length"]) == (4_000, len(LONG))
-    assert (shown["shown"][0][0], shown["shown"][-1][1]) == (1, 4_000)
+    excerpt = event.metadata["excerpt"]
+    assert (excerpt["lines"], excerpt["length"]) == (4_000, len(LONG))
+    assert (excerpt["shown"][0][0], excerpt["shown"][-1][1]) == (1, 4_000)
 
 
 # Which results get an excerpt, and of how many characters.
@@ -434,5 +436,5 @@ async def test_large_results_are_looked_through_in_a_thread(
 
     monkeypatch.setattr("asyncio.to_thread", to_thread)
     assert len(LONG) > excerpting.ON_LOOP_MAX
-    await look(journal, toolbox, "result.read", {"call": "0.0"})
+    await call_result(journal, toolbox, "result.read", {"call": "0.0"})
     assert threads == ["_excerpt", "<lambda>"]

@@ -1,4 +1,4 @@
-"""What an investigation may repeat is counted once, over all its agents and whoever runs them; not so its questions."""
+"""Retries of an investigation, counted once over all its agents and takeovers, without those of its questions."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def equipped(runtime: ports.Runtime, *sources: Provider, retries: int) -> ports.
 
 def errors(journal: memory.MemoryJournal) -> list[str]:
     agents = journal.record.stages["analysis"].agents
-    return [one.ended.error for one in agents if one.ended]
+    return [agent.ended.error for agent in agents if agent.ended]
 
 
 @pytest.mark.parametrize("retries", [0, 1, 10])
@@ -109,7 +109,9 @@ async def test_it_counts_the_repeats_to_all_providers_and_beyond_it_none_is_aske
 
 
 @pytest.mark.parametrize("fallbacks", [["second"]])
-async def test_where_it_is_used_up_no_fallback_is_asked(runtime: ports.Runtime, journal: memory.MemoryJournal) -> None:
+async def test_fallback_is_not_asked_once_the_retries_are_used_up(
+    runtime: ports.Runtime, journal: memory.MemoryJournal
+) -> None:
     first, second = Provider(overloaded=1000), Provider(overloaded=0)
     await investigation.run(runtime=equipped(runtime, first, second, retries=1), journal=journal)
     assert (first.requests, second.requests) == (AGENTS + 1, 0)
@@ -117,7 +119,7 @@ async def test_where_it_is_used_up_no_fallback_is_asked(runtime: ports.Runtime, 
 
 
 @pytest.mark.parametrize("fallbacks", [["second"]])
-async def test_whoever_takes_over_goes_on_counting_where_the_record_ends(
+async def test_takeover_goes_on_counting_where_the_record_ends(
     runtime: ports.Runtime, journal: memory.MemoryJournal
 ) -> None:
     """Also of what was repeated in vain: calls that were answered, that were not, and that ended with a fallback."""
@@ -127,13 +129,13 @@ async def test_whoever_takes_over_goes_on_counting_where_the_record_ends(
     ids = [fact.execution for fact in opened if isinstance(fact, entries.ExecutionStarted)]
     call = entries.ModelCall(provider="first", model="m", seconds=0.0)
     no = messages.Failure(kind="rejected", text="no")
-    said = (messages.Message(role="assistant", text="so"),)
+    answer_messages = (messages.Message(role="assistant", text="so"),)
     second = memory.MemoryJournal(
         journal.record.snapshot,
         *opened,
         entries.Unanswered(execution=ids[0], turn=0, failure=no, call=replace(call, retries=1)),
         entries.FellBack(execution=ids[1], turn=0, provider="second", failure=no, call=replace(call, retries=2)),
-        entries.Answered(execution=ids[2], turn=0, messages=said, call=replace(call, retries=4)),
+        entries.Answered(execution=ids[2], turn=0, messages=answer_messages, call=replace(call, retries=4)),
     )
     assert second.record.runs[0].retries == 7
     sources = Provider(overloaded=1000), Provider(overloaded=1000)

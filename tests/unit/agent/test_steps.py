@@ -93,12 +93,12 @@ LOOK_CASES: dict[str, tuple[messages.Log, steps.Step]] = {
 
 
 @pytest.mark.parametrize(("log", "step"), LOOK_CASES.values(), ids=LOOK_CASES)
-def test_who_concludes_without_having_looked_is_asked_once_to_look(log: messages.Log, step: steps.Step) -> None:
+def test_model_that_concludes_without_having_looked_is_asked_once_to_look(log: messages.Log, step: steps.Step) -> None:
     assert steps.next_step([OPENING, *log], LOOKING) == step
 
 
 @pytest.mark.parametrize(("log", "step"), LOOK_CASES.values(), ids=LOOK_CASES)
-def test_who_need_not_look_is_never_asked_to(log: messages.Log, step: steps.Step) -> None:
+def test_model_that_need_not_look_is_never_asked_to(log: messages.Log, step: steps.Step) -> None:
     free = steps.next_step([OPENING, *log], steps.Rules(limit=4, problem=unreadable))
     assert free == (steps.Done() if step == LOOK else step)
 
@@ -127,9 +127,7 @@ FORMAT_CASES: dict[str, tuple[messages.Log, steps.Step]] = {
 
 
 @pytest.mark.parametrize(("log", "step"), FORMAT_CASES.values(), ids=FORMAT_CASES)
-def test_who_gives_what_cannot_be_read_is_told_so_until_it_is_the_third_in_a_row(
-    log: messages.Log, step: steps.Step
-) -> None:
+def test_unreadable_answer_is_pointed_out_until_it_is_the_third_in_a_row(log: messages.Log, step: steps.Step) -> None:
     assert steps.next_step([OPENING, *log], FORMAT) == step
 
 
@@ -138,9 +136,9 @@ def test_who_gives_what_cannot_be_read_is_told_so_until_it_is_the_third_in_a_row
 @pytest.mark.parametrize("limit", [0, 2])
 def test_a_forced_conclusion_counts_in_any_form(before: messages.Log, limit: int, must_look: bool) -> None:
     rules = steps.Rules(limit=limit, problem=unreadable, must_look=must_look)
-    said = before if limit else []
-    assert steps.next_step([OPENING, *said], rules) == steps.Ask(final=True, prompt="conclude")
-    assert steps.next_step([OPENING, *said, C], rules) == steps.Done()
+    conversation = before if limit else []
+    assert steps.next_step([OPENING, *conversation], rules) == steps.Ask(final=True, prompt="conclude")
+    assert steps.next_step([OPENING, *conversation, C], rules) == steps.Done()
 
 
 SINCE_CASES: dict[str, tuple[int, messages.Log, steps.Step]] = {
@@ -170,22 +168,22 @@ SINCE_CASES: dict[str, tuple[int, messages.Log, steps.Step]] = {
 
 
 @pytest.mark.parametrize(("since", "log", "step"), SINCE_CASES.values(), ids=SINCE_CASES)
-def test_what_another_provider_failed_at_before_is_not_held_against_the_one_that_is_asked_now(
+def test_failures_of_another_provider_are_not_held_against_the_one_that_is_asked_now(
     since: int, log: messages.Log, step: steps.Step
 ) -> None:
     rules = steps.Rules(limit=6, problem=unreadable, since=since)
     assert steps.next_step([OPENING, *log], rules) == step
 
 
-def call(turn: int, name: str = "k8s.get", arguments: str = "{}") -> messages.ToolCall:
-    return messages.ToolCall(id=f"{turn}.0", name=name, arguments=arguments)
+def call(call_number: int, name: str = "k8s.get", arguments: str = "{}") -> messages.ToolCall:
+    return messages.ToolCall(id=f"{call_number}.0", name=name, arguments=arguments)
 
 
 def made(*calls: messages.ToolCall) -> messages.Log:
     """A conversation of one call an answer, each with its result; but the last."""
     log: messages.Log = [OPENING]
-    for one in calls:
-        log += [asks(one), messages.Message(role="tool", call_id=one.id)]
+    for tool_call in calls:
+        log += [asks(tool_call), messages.Message(role="tool", call_id=tool_call.id)]
     return log[:-1]
 
 
@@ -211,13 +209,13 @@ OTHERS = {
 
 @pytest.mark.parametrize(
     ("spellings", "repeated"),
-    [*((one, True) for one in SPELLINGS.values()), *((one, False) for one in OTHERS.values())],
+    [*((spelling, True) for spelling in SPELLINGS.values()), *((spelling, False) for spelling in OTHERS.values())],
     ids=[*SPELLINGS, *OTHERS],
 )
 def test_the_third_call_in_a_row_is_repeated_where_all_three_mean_the_same(
     spellings: list[str], repeated: bool
 ) -> None:
-    calls = [call(turn, arguments=text) for turn, text in enumerate(spellings)]
+    calls = [call(call_number, arguments=text) for call_number, text in enumerate(spellings)]
     assert steps.is_repeated(made(*calls), calls[-1]) == repeated
 
 
@@ -226,18 +224,18 @@ def test_the_third_call_in_a_row_is_repeated_where_all_three_mean_the_same(
     [("g", False), ("gg", False), ("ggg", True), ("gggg", True), ("glg", False), ("gglg", False), ("gglgg", False)],
 )
 def test_a_call_in_between_begins_the_count_anew(names: str, repeated: bool) -> None:
-    calls = [call(turn, name={"g": "k8s.get", "l": "k8s.list"}[name]) for turn, name in enumerate(names)]
+    calls = [call(call_number, name={"g": "k8s.get", "l": "k8s.list"}[name]) for call_number, name in enumerate(names)]
     assert steps.is_repeated(made(*calls), calls[-1]) == repeated
 
 
 def test_calls_of_one_answer_count_in_their_order() -> None:
     three = [messages.ToolCall(id=f"0.{index}", name="k8s.get", arguments="{}") for index in range(3)]
     log: messages.Log = [OPENING, asks(*three)]
-    assert [steps.is_repeated(log, one) for one in three] == [False, False, True]
+    assert [steps.is_repeated(log, tool_call) for tool_call in three] == [False, False, True]
 
 
-def test_what_is_said_in_between_is_no_call() -> None:
-    calls = [call(turn) for turn in range(3)]
+def test_text_between_calls_is_no_call() -> None:
+    calls = [call(call_number) for call_number in range(3)]
     log = made(*calls)
     log[3:3] = [says("Hm."), TIMEOUT, messages.Message(role="user", text="look")]
     assert steps.is_repeated(log, calls[-1])

@@ -60,7 +60,7 @@ def test_every_phase_and_every_status_is_in_the_table() -> None:
     assert set(statuses.INVESTIGATIONS) == set(get_args(investigations.Phase))
     assert {words.session for words in statuses.INVESTIGATIONS.values()} == set(get_args(statuses.Session))
     assert set(statuses.STAGES) == set(get_args(investigations.StagePhase))
-    assert {told.status for told in statuses.STAGES.values()} == set(get_args(statuses.Stage))
+    assert {stage_status.status for stage_status in statuses.STAGES.values()} == set(get_args(statuses.Stage))
     assert set(statuses.EXECUTIONS) == {None, *get_args(entries.Outcome)}
     assert {*statuses.EXECUTIONS.values(), "pending"} == set(get_args(statuses.Execution))
 
@@ -98,7 +98,7 @@ def test_times_are_microseconds_and_convert_back_unchanged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ('{"a": {"b": [1, null]}}', {"a": {"b": [1, None]}}),
         ("{}", {}),
@@ -114,10 +114,10 @@ def test_times_are_microseconds_and_convert_back_unchanged() -> None:
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_alert_data_is_a_json_object_or_has_the_text(text: str, told: object) -> None:
-    found = compat.alert_data(text)
-    assert found == told
-    json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+def test_alert_data_is_a_json_object_or_has_the_text(text: str, expected: object) -> None:
+    parsed = compat.alert_data(text)
+    assert parsed == expected
+    json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()
 
 
 MODELS: dict[str, type[BaseModel]] = {
@@ -159,8 +159,8 @@ PLANS = stages.chain_stages(COURSE)
 
 
 def test_a_chain_stage_names_its_agents() -> None:
-    one, two, three = PLANS
-    assert (one.agent, one.execution_type, one.parallel_type, one.success_policy) == (
+    first_plan, two, three = PLANS
+    assert (first_plan.agent, first_plan.execution_type, first_plan.parallel_type, first_plan.success_policy) == (
         "DataAgent",
         "sequential",
         None,
@@ -194,11 +194,11 @@ def stage(name: str, outcome: str | None = None, message: str = "") -> summaries
 
 def summary(**fields: Any) -> summaries.Summary:
     """A running investigation of that chain, but for what is said."""
-    known: dict[str, Any] = dict.fromkeys(summaries.Summary.__dataclass_fields__)
-    known |= {"id": ID, "state": "running", "suspend": False, "alert_type": "kubernetes", "chain_name": "pod-crash"}
-    known |= {"stage_names": COURSE.stage_names, "stage_agents": (1, 2, 2), "stages": (), "admitted_at": AT}
-    known |= {"started_at": AT, "reason": "", "message": "", "final_analysis": "", "summary": "", "author": ""}
-    return summaries.Summary(**known | fields)
+    defaults: dict[str, Any] = dict.fromkeys(summaries.Summary.__dataclass_fields__)
+    defaults |= {"id": ID, "state": "running", "suspend": False, "alert_type": "kubernetes", "chain_name": "pod-crash"}
+    defaults |= {"stage_names": COURSE.stage_names, "stage_agents": (1, 2, 2), "stages": (), "admitted_at": AT}
+    defaults |= {"started_at": AT, "reason": "", "message": "", "final_analysis": "", "summary": "", "author": ""}
+    return summaries.Summary(**defaults | fields)
 
 
 def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:
@@ -206,7 +206,7 @@ def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("session_summary", "expected"),
     [
         (summary(state="queued", started_at=None), ("queued", 0, "Alert queued for processing")),
         (summary(), ("processing", 20, "Executing chain: pod-crash")),
@@ -237,15 +237,19 @@ def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:
     ],
 )
 def test_progress_is_a_percentage_and_a_message(
-    found: summaries.Summary, told: tuple[str, int, str], documents: Path
+    session_summary: summaries.Summary, expected: tuple[str, int, str], documents: Path
 ) -> None:
-    answer = sessions.processing_status(found)
-    assert (answer.status, answer.progress, answer.message) == told
+    answer = sessions.processing_status(session_summary)
+    assert (answer.status, answer.progress, answer.message) == expected
     examples.like(load(documents, "processing-status"), answer.model_dump(mode="json"))
 
 
-def updates(log: Sequence[entries.Entry], found: summaries.Summary) -> list[dict[str, Any]]:
-    return [one.model_dump(mode="json") for entry in log for one in live_updates.entry_updates(entry, found, PLANS)]
+def updates(log: Sequence[entries.Entry], session_summary: summaries.Summary) -> list[dict[str, Any]]:
+    return [
+        update.model_dump(mode="json")
+        for entry in log
+        for update in live_updates.entry_updates(entry, session_summary, PLANS)
+    ]
 
 
 def test_updates_of_a_log_match_the_founding_documents(documents: Path) -> None:
@@ -263,9 +267,9 @@ def test_updates_of_a_log_match_the_founding_documents(documents: Path) -> None:
     ]
     outcomes = {"collection": "Completed", "analysis": "TimedOut", "remediation": "CompletedWithErrors"}
     stages = tuple(stage(name, outcome) for name, outcome in outcomes.items())
-    told = updates(log, ended("CompletedWithErrors", stages=stages, final_analysis="root cause"))
+    sent_updates = updates(log, ended("CompletedWithErrors", stages=stages, final_analysis="root cause"))
     fields = ("current_step", "current_stage", "current_agent", "completed_stages")
-    assert [tuple(one[field] for field in fields) for one in told] == [
+    assert [tuple(sent[field] for field in fields) for sent in sent_updates] == [
         ("Starting chain execution", None, None, 0),
         ("Starting collection", "collection", "DataAgent", 0),
         ("Completed collection", None, None, 1),
@@ -275,7 +279,7 @@ def test_updates_of_a_log_match_the_founding_documents(documents: Path) -> None:
         ("Completed remediation", None, None, 3),
         ("Chain execution finished", None, None, 3),
     ]
-    assert [[one["status"] for one in update["stage_progress"]] for update in told] == [
+    assert [[progress["status"] for progress in update["stage_progress"]] for update in sent_updates] == [
         ["pending", "pending", "pending"],
         ["active", "pending", "pending"],
         ["completed", "pending", "pending"],
@@ -285,12 +289,12 @@ def test_updates_of_a_log_match_the_founding_documents(documents: Path) -> None:
         ["completed", "failed", "completed"],
         ["completed", "failed", "completed"],
     ]
-    assert [one["status"] for one in told] == ["processing"] * 7 + ["completed"]
-    assert {one["result"] for one in told[:-1]} == {None}
-    assert (told[-1]["result"], told[-1]["error"]) == ("root cause", None)
+    assert [sent["status"] for sent in sent_updates] == ["processing"] * 7 + ["completed"]
+    assert {sent["result"] for sent in sent_updates[:-1]} == {None}
+    assert (sent_updates[-1]["result"], sent_updates[-1]["error"]) == ("root cause", None)
     for example, step in zip(load(documents, "alert-status-updates"), (0, 1, 2, 7), strict=True):
-        examples.like(example, told[step])
-        assert told[step]["status"] == example["status"]
+        examples.like(example, sent_updates[step])
+        assert sent_updates[step]["status"] == example["status"]
 
 
 def test_an_ended_investigation_has_the_reason_of_its_end_in_the_last_update() -> None:
@@ -302,9 +306,12 @@ def test_an_ended_investigation_has_the_reason_of_its_end_in_the_last_update() -
         stories.run_ended("Failed", "StagesFailed", message="stage collection: x"),
     ]
     stages = (stage("collection", "Failed"), stage("analysis", "Skipped"), stage("remediation", "Skipped"))
-    *_, last = told = updates(stopped, ended("Failed", stages=stages, message="stage collection: x"))
-    assert [one["current_step"] for one in told[2:]] == ["Completed collection", "Chain execution finished"]
-    assert [one["status"] for one in last["stage_progress"]] == ["failed", "skipped", "skipped"]
+    *_, last = sent_updates = updates(stopped, ended("Failed", stages=stages, message="stage collection: x"))
+    assert [update["current_step"] for update in sent_updates[2:]] == [
+        "Completed collection",
+        "Chain execution finished",
+    ]
+    assert [progress["status"] for progress in last["stage_progress"]] == ["failed", "skipped", "skipped"]
     assert (last["status"], last["error"], last["completed_stages"]) == ("failed", "stage collection: x", 1)
 
     (refused,) = updates(
@@ -315,7 +322,7 @@ def test_an_ended_investigation_has_the_reason_of_its_end_in_the_last_update() -
     (cancelled,) = updates(
         [stories.run_ended("Cancelled", "CancelledByUser")], ended("Cancelled", reason="CancelledByUser")
     )
-    assert [one["status"] for one in cancelled["stage_progress"]] == ["failed"] * 3
+    assert [progress["status"] for progress in cancelled["stage_progress"]] == ["failed"] * 3
     assert cancelled["error"] == "CancelledByUser"
 
 
@@ -332,9 +339,9 @@ def test_questions_and_unreadable_entries_have_no_updates() -> None:
 
 
 def execution(identity: str, **fields: Any) -> stage_rows.Execution:
-    known: dict[str, Any] = {"stage": "collection", "kind": "agent", "index": 0, "name": identity, "error": ""}
-    known |= {"strategy": "native-thinking", "outcome": "Completed", "started_at": AT, "ended_at": AT}
-    return stage_rows.Execution(id=identity, **known | fields)
+    defaults: dict[str, Any] = {"stage": "collection", "kind": "agent", "index": 0, "name": identity, "error": ""}
+    defaults |= {"strategy": "native-thinking", "outcome": "Completed", "started_at": AT, "ended_at": AT}
+    return stage_rows.Execution(id=identity, **defaults | fields)
 
 
 OUTPUTS: list[tuple[str, summaries.StageSummary, list[stage_rows.Execution], dict[str, str]]] = [
@@ -371,15 +378,15 @@ OUTPUTS: list[tuple[str, summaries.StageSummary, list[stage_rows.Execution], dic
 ]
 
 
-@pytest.mark.parametrize(("example", "found", "executions", "fields"), OUTPUTS)
+@pytest.mark.parametrize(("example", "stage_summary", "executions", "fields"), OUTPUTS)
 def test_a_stage_output_has_the_fields_of_the_founding_documents(
     documents: Path,
     example: str,
-    found: summaries.StageSummary,
+    stage_summary: summaries.StageSummary,
     executions: list[stage_rows.Execution],
     fields: dict[str, str],
 ) -> None:
-    output = stages.stage_output(PLANS[0], found, executions, {"a": "said by a"})
+    output = stages.stage_output(PLANS[0], stage_summary, executions, {"a": "said by a"})
     assert output is not None
     examples.like(load(documents, "stage-outputs")[example], output)
     assert fields.items() <= output.items()
@@ -396,16 +403,16 @@ def test_several_agents_have_one_joined_analysis_and_one_output_each() -> None:
     ]
     conclusions = {"a": "of a", "s": "of both"}
     synthesis = execution("s", stage="analysis", kind="synthesis", strategy="synthesis")
-    completed, found = stage("analysis", "Completed"), PLANS[1]
-    joined = stages.stage_output(found, completed, [*agents, synthesis], conclusions)
+    completed, plan = stage("analysis", "Completed"), PLANS[1]
+    joined = stages.stage_output(plan, completed, [*agents, synthesis], conclusions)
     assert joined
     assert (joined["analysis"], joined["strategy"], joined["agent"]) == ("of both", "synthesis", "A-1, A-2")
     failed = [*agents, replace(synthesis, outcome="Failed")]
-    unjoined = stages.stage_output(found, stage("analysis", "CompletedWithErrors", "no synthesis"), failed, conclusions)
+    unjoined = stages.stage_output(plan, stage("analysis", "CompletedWithErrors", "no synthesis"), failed, conclusions)
     assert unjoined
     assert (unjoined["analysis"], unjoined["error"], unjoined["error_type"]) == ("of a", "no synthesis", "agent_error")
     both = [replace(agents[0], outcome="Completed"), agents[1]]
-    apart = stages.stage_output(found, completed, both, conclusions | {"b": "of b"})
+    apart = stages.stage_output(plan, completed, both, conclusions | {"b": "of b"})
     assert apart
     assert apart["analysis"] == "A-1:\n\nof a\n\nA-2:\n\nof b"
     each = stages.agent_outputs("analysis", [*agents, synthesis], conclusions)
@@ -413,8 +420,8 @@ def test_several_agents_have_one_joined_analysis_and_one_output_each() -> None:
         ("A-1", "of a", None),
         ("A-2", None, "timeout"),
     ]
-    assert stages.stage_output(found, stage("analysis"), agents, conclusions) is None, "it runs"
-    assert stages.stage_output(found, stage("analysis", "Skipped"), [], conclusions) is None
+    assert stages.stage_output(plan, stage("analysis"), agents, conclusions) is None, "it runs"
+    assert stages.stage_output(plan, stage("analysis", "Skipped"), [], conclusions) is None
 
 
 def logged(log: Sequence[entries.Entry], *, run: int = 0) -> list[entries.Logged]:
@@ -440,8 +447,8 @@ LOG: list[entries.Entry] = [
     ASKED,
     stories.ran(ASKED, 0, text="its log"),
     stories.ran(ASKED, 1, text="forbidden", failed=True),
-    stories.unanswered(turn=1),
-    stories.answers("found", turn=2),
+    stories.unanswered(call_number=1),
+    stories.answers("found", call_number=2),
     stories.ended(),
     stories.stage_ended("collection"),
     stories.stage_started("analysis"),
@@ -463,15 +470,15 @@ EXECUTIONS = [
 ]
 
 
-def told(log: Sequence[entries.Logged], *, limit: int = 100) -> timeline.TimelineBuilder:
+def build_timeline(log: Sequence[entries.Logged], *, limit: int = 100) -> timeline.TimelineBuilder:
     teller = timeline.TimelineBuilder(PLANS, EXECUTIONS, limit=limit)
-    for one in log:
-        teller.add([one])
+    for entry in log:
+        teller.add([entry])
     return teller
 
 
 def test_events_are_in_order_with_their_stage_and_their_agents(documents: Path) -> None:
-    teller = told(logged(LOG))
+    teller = build_timeline(logged(LOG))
     assert [(event.type, event.step_description) for event in teller.events] == [
         ("stage_start", "Starting collection"),
         ("llm_interaction", "DataAgent: gemini-2.5-flash"),
@@ -491,10 +498,10 @@ def test_events_are_in_order_with_their_stage_and_their_agents(documents: Path) 
     assert {event.type for event in teller.events} == set(get_args(timeline.Type))
     assert len({event.event_id for event in teller.events}) == len(teller.events)
     assert [event.timestamp_us for event in teller.events] == sorted(event.timestamp_us for event in teller.events)
-    shown = {"chronological_timeline": [event.model_dump(mode="json") for event in teller.events]}
+    document = {"chronological_timeline": [event.model_dump(mode="json") for event in teller.events]}
     wanted = load(documents, "session-detail")
-    examples.like({"chronological_timeline": wanted["chronological_timeline"]}, shown)
-    start, asked, ran, refused, failed, *_ = shown["chronological_timeline"]
+    examples.like({"chronological_timeline": wanted["chronological_timeline"]}, document)
+    start, asked, ran, refused, failed, *_ = document["chronological_timeline"]
     assert start["stage_context"] == {
         "stage_id": "collection",
         "execution_type": "sequential",
@@ -514,18 +521,18 @@ def test_events_are_in_order_with_their_stage_and_their_agents(documents: Path) 
     }
     assert (refused["details"]["success"], refused["details"]["error_message"]) == (False, "forbidden")
     assert (failed["details"]["success"], failed["details"]["error_message"]) == (False, "no answer")
-    by_b, together = shown["chronological_timeline"][9], shown["chronological_timeline"][8]
+    by_b, together = document["chronological_timeline"][9], document["chronological_timeline"][8]
     assert (by_b["stage_context"]["agent"], by_b["parallel_context"]["parallel_index"]) == ("A-2", 1)
     assert (together["stage_context"]["agent"], together["parallel_context"]["agents"]) == (None, ["A-1", "A-2"])
-    assert shown["chronological_timeline"][12]["parallel_context"] is None, "a synthesis works by itself"
+    assert document["chronological_timeline"][12]["parallel_context"] is None, "a synthesis works by itself"
 
 
 def test_events_and_their_texts_are_bounded_and_truncation_is_marked() -> None:
     log = logged(LOG)
-    for limit in range(len(told(log).events) + 2):
-        teller = told(log, limit=limit)
-        assert teller.events == told(log).events[:limit]
-        assert teller.is_full == (limit < len(told(log).events))
+    for limit in range(len(build_timeline(log).events) + 2):
+        teller = build_timeline(log, limit=limit)
+        assert teller.events == build_timeline(log).events[:limit]
+        assert teller.is_full == (limit < len(build_timeline(log).events))
     long = "x" * 100_000
     huge = stories.asks(*[f"k8s.{long}"] * 1_000, text=long, thinking=long)
     asked = replace(huge, messages=(replace(huge.messages[-1], text=long),))
@@ -537,13 +544,16 @@ def test_events_and_their_texts_are_bounded_and_truncation_is_marked() -> None:
         stories.unanswered(failure=replace(stories.FATAL, text=long)),
         stories.stage_ended("collection", "Failed", long),
     ]
-    for event in told(logged(lengthy)).events:
+    for event in build_timeline(logged(lengthy)).events:
         assert len(event.model_dump_json()) < 30_000, event.type
-    assert told(logged(lengthy)).events[1].details["tool_arguments"] == json.dumps({"a": long})[: timeline.TEXT_MAX]
+    assert (
+        build_timeline(logged(lengthy)).events[1].details["tool_arguments"]
+        == json.dumps({"a": long})[: timeline.TEXT_MAX]
+    )
 
 
 def test_entries_of_questions_and_of_unknown_agents_and_stages_do_no_harm() -> None:
-    assert told(logged(LOG, run=1)).events == []
+    assert build_timeline(logged(LOG, run=1)).events == []
     teller = timeline.TimelineBuilder([], [])
     teller.add(logged([*LOG, stories.stage_ended("never", "Skipped"), stories.run_ended()]))
     assert {event.type for event in teller.events} == {
@@ -553,8 +563,8 @@ def test_entries_of_questions_and_of_unknown_agents_and_stages_do_no_harm() -> N
         "mcp_communication",
     }
     summed = timeline.TimelineBuilder(PLANS, [execution("sum", kind="summary", stage="", name="SummaryAgent")])
-    (one,) = logged([stories.answers("In short.", execution="sum")])
-    summed.add([replace(one, stage="")])
+    (logged_entry,) = logged([stories.answers("In short.", execution="sum")])
+    summed.add([replace(logged_entry, stage="")])
     assert (summed.events[0].stage_context, summed.events[0].parallel_context) == (None, None)
 
 
@@ -565,13 +575,13 @@ def test_a_stopped_stage_has_one_parallel_complete_event() -> None:
         stories.ended("a", "Cancelled", "by request"),
         stories.stage_ended("analysis", "Cancelled", "by request"),
     ]
-    assert [event.type for event in told(logged(stopped)).events] == [
+    assert [event.type for event in build_timeline(logged(stopped)).events] == [
         "stage_start",
         "parallel_start",
         "parallel_complete",
         "stage_complete",
     ]
-    last = told(logged(stopped)).events[-1]
+    last = build_timeline(logged(stopped)).events[-1]
     assert (last.step_description, last.details["status"], last.details["error_message"]) == (
         "Failed analysis",
         "failed",

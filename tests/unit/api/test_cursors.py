@@ -30,8 +30,8 @@ JSON = st.recursive(
 )
 
 
-def encoded(told: Any) -> str:
-    return base64.urlsafe_b64encode(json.dumps(told).encode()).decode().rstrip("=")
+def encoded(payload: Any) -> str:
+    return base64.urlsafe_b64encode(json.dumps(payload).encode()).decode().rstrip("=")
 
 
 def decoded(cursor: str) -> Any:
@@ -52,9 +52,9 @@ def test_a_cursor_decodes_to_the_position_that_it_was_made_of(
     value = text if key not in ("admitted_at", "ended_at") else moment
     if key == "admitted_at" and value is None:
         value = datetime.max.replace(tzinfo=UTC)
-    place, query = listing.Position(value=value, id=identity), replace(QUERY, key=key)
-    cursor = lists.encode_cursor(place, query)
-    assert lists.decode_cursor(cursor, query) == place
+    position, query = listing.Position(value=value, id=identity), replace(QUERY, key=key)
+    cursor = lists.encode_cursor(position, query)
+    assert lists.decode_cursor(cursor, query) == position
     assert len(cursor) <= lists.CURSOR_MAX
 
 
@@ -77,12 +77,12 @@ def test_a_cursor_of_another_query_is_refused(changed: dict[str, Any]) -> None:
 
 
 def test_a_cursor_belongs_to_the_namespaces_that_the_request_names_not_to_those_that_its_caller_may_read() -> None:
-    place = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
+    position = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
     others = replace(QUERY, namespaces={"tarsy": "another uid", "shop": "uid of shop"})
-    of_all = lists.encode_cursor(place, QUERY)
-    assert lists.decode_cursor(of_all, others) == place
-    of_one = lists.encode_cursor(place, QUERY, named=["tarsy"])
-    assert lists.decode_cursor(of_one, others, named=["tarsy"]) == place
+    of_all = lists.encode_cursor(position, QUERY)
+    assert lists.decode_cursor(of_all, others) == position
+    of_one = lists.encode_cursor(position, QUERY, named=["tarsy"])
+    assert lists.decode_cursor(of_one, others, named=["tarsy"]) == position
     for named in ([], ["shop"], ["shop", "tarsy"]):
         with pytest.raises(problems.Problem, match="it belongs to another query"):
             lists.decode_cursor(of_one, QUERY, named=named)
@@ -90,9 +90,9 @@ def test_a_cursor_belongs_to_the_namespaces_that_the_request_names_not_to_those_
 
 def test_the_order_of_phases_does_not_matter_to_a_cursor() -> None:
     query = replace(QUERY, phases=("Running", "Queued"))
-    place = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
+    position = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
     same = replace(query, phases=("Queued", "Running", "Queued"))
-    assert lists.decode_cursor(lists.encode_cursor(place, query), same) == place
+    assert lists.decode_cursor(lists.encode_cursor(position, query), same) == position
 
 
 @given(st.text(max_size=200))
@@ -118,8 +118,8 @@ def test_a_sort_key_that_the_database_cannot_take_is_refused(value: Any) -> None
 
 @pytest.mark.parametrize("value", [*BEYOND, "2026-01-01T00:00:00", "x", 1])
 def test_a_sort_key_that_is_no_time_is_refused_for_a_time(value: Any) -> None:
-    place = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
-    good = decoded(lists.encode_cursor(place, QUERY))
+    position = listing.Position(value=datetime.now(UTC), id=uuid.UUID(int=1))
+    good = decoded(lists.encode_cursor(position, QUERY))
     assert "this is not a cursor" in refused(encoded([value, *good[1:]]))
 
 
@@ -133,17 +133,17 @@ MOMENT: pydantic.TypeAdapter[datetime] = pydantic.TypeAdapter(parameters.Moment)
 @given(st.datetimes(min_value=datetime(2, 1, 1), max_value=datetime(9998, 1, 1)), st.integers(-14 * 60, 14 * 60))  # noqa: DTZ001
 def test_a_time_with_a_zone_is_converted_to_utc(naive: datetime, minutes: int) -> None:
     sign, offset = "-" if minutes < 0 else "+", abs(minutes)
-    told = f"{naive.isoformat(timespec='microseconds')}{sign}{offset // 60:02}:{offset % 60:02}"
-    assert MOMENT.validate_python(told) == (naive - timedelta(minutes=minutes)).replace(tzinfo=UTC)
+    text = f"{naive.isoformat(timespec='microseconds')}{sign}{offset // 60:02}:{offset % 60:02}"
+    assert MOMENT.validate_python(text) == (naive - timedelta(minutes=minutes)).replace(tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "text",
     [
         *("2026-01-01T00:00:00", "2026-01-01", "1767225600", "now", "2026-01-01T00:00:00 02:00"),
         *("2026-02-30T00:00:00Z", "٢٠٢٦-01-01T00:00:00Z", "", *BEYOND),
     ],
 )
-def test_a_time_that_is_not_rfc_3339_is_refused(told: str) -> None:
+def test_a_time_that_is_not_rfc_3339_is_refused(text: str) -> None:
     with pytest.raises(pydantic.ValidationError):
-        MOMENT.validate_python(told)
+        MOMENT.validate_python(text)

@@ -30,20 +30,20 @@ OPERATIONS: dict[str, dict[str, Any]] = {
 each_operation = pytest.mark.parametrize("name", OPERATIONS)
 
 
-def schema_of(given: dict[str, Any]) -> dict[str, Any]:
+def schema_of(schema: dict[str, Any]) -> dict[str, Any]:
     """Resolve the references of a schema."""
-    if "$ref" not in given:
-        return given
-    found: Any = DESCRIPTION
-    for step in given["$ref"].removeprefix("#/").split("/"):
-        found = found[step]
-    return schema_of(found)
+    if "$ref" not in schema:
+        return schema
+    target: Any = DESCRIPTION
+    for step in schema["$ref"].removeprefix("#/").split("/"):
+        target = target[step]
+    return schema_of(target)
 
 
 def valid(example: Any, schema: dict[str, Any]) -> None:
     """Fail unless the example matches its schema."""
-    whole = {"components": DESCRIPTION["components"], **schema}
-    jsonschema_rs.validator_for(whole, validate_formats=True).validate(example)
+    full_schema = {"components": DESCRIPTION["components"], **schema}
+    jsonschema_rs.validator_for(full_schema, validate_formats=True).validate(example)
 
 
 def contents(operation: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -59,8 +59,8 @@ def unbounded(schema: dict[str, Any]) -> str:
     """Return the bound that a parameter's schema lacks, or ""."""
     schema = schema_of(schema)
     of_all = {name: schema[name] for name in ("maxLength", "minimum", "maximum", "maxItems") if name in schema}
-    for one in schema.get("anyOf", ()):
-        if left := unbounded(one | of_all):
+    for option in schema.get("anyOf", ()):
+        if left := unbounded(option | of_all):
             return left
     if "enum" in schema or "const" in schema or "anyOf" in schema:
         return ""
@@ -102,7 +102,7 @@ def test_an_operation_names_the_right_that_it_needs(name: str) -> None:
         assert operation["security"] == []
         assert "401" not in operation["responses"]
     else:
-        named = [scheme for one in operation["security"] for scheme in one]
+        named = [scheme for requirement in operation["security"] for scheme in requirement]
         assert named
         assert set(named) <= DESCRIPTION["components"]["securitySchemes"].keys()
         assert {"401", "403", "429"} <= operation["responses"].keys()
@@ -129,9 +129,9 @@ def test_an_operation_has_valid_examples(name: str) -> None:
         valid(content["example"], content["schema"])
     for parameter in OPERATIONS[name].get("parameters", ()):
         schema = schema_of(parameter["schema"])
-        found = [*schema.get("examples", ()), *(value for value in [schema.get("default")] if value is not None)]
-        assert found or "enum" in schema, f"{parameter['name']}: give it examples=[...]"
-        for example in found:
+        examples = [*schema.get("examples", ()), *(value for value in [schema.get("default")] if value is not None)]
+        assert examples or "enum" in schema, f"{parameter['name']}: give it examples=[...]"
+        for example in examples:
             valid(example, schema)
 
 
@@ -152,8 +152,8 @@ def test_an_operation_has_a_model_for_its_answer(name: str) -> None:
 
 def test_every_field_of_an_answer_has_a_type() -> None:
     for name, schema in DESCRIPTION["components"]["schemas"].items():
-        for field, told in schema.get("properties", {}).items():
-            assert told.keys() & {"$ref", "anyOf", "const", "enum", "type"}, f"{name}.{field} may be anything"
+        for field, field_schema in schema.get("properties", {}).items():
+            assert field_schema.keys() & {"$ref", "anyOf", "const", "enum", "type"}, f"{name}.{field} may be anything"
 
 
 def test_every_example_belongs_to_an_operation() -> None:

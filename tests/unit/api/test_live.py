@@ -1,4 +1,4 @@
-"""What processes tell each other of text that is being written: payloads, and what one who listens makes of them."""
+"""Messages between processes about text that is being written: payloads, and how a listener reads them."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def applied(pieces: list[payloads.Piece], before: str = "") -> str:
 @hypothesis.given(texts=strategies.lists(in_any_text, max_size=4), moved=strategies.integers(0, 300))
 @hypothesis.settings(deadline=None, max_examples=50)
 def test_whatever_is_told_fits_into_payloads_and_comes_out_of_them_as_it_was(texts: list[str], moved: int) -> None:
-    pieces = [replace(PIECE, event=f"e.{place}.text", text=text) for place, text in enumerate(texts)]
+    pieces = [replace(PIECE, event=f"e.{index}.text", text=text) for index, text in enumerate(texts)]
     ids = [UUID(int=number) for number in range(moved)]
     encoded = payloads.encode(pieces, ids)
     assert all(len(payload.encode()) <= payloads.PAYLOAD_MAX for payload in encoded)
-    said = [payloads.decode(payload) for payload in encoded]
-    assert [one for _, some in said for one in some] == ids
+    decoded = [payloads.decode(payload) for payload in encoded]
+    assert [identity for _, some in decoded for identity in some] == ids
     for piece in pieces:
-        parts = [part for some, _ in said for part in some if part.event == piece.event]
+        parts = [part for some, _ in decoded for part in some if part.event == piece.event]
         assert applied(parts) == piece.text
         assert [part.more for part in parts] == [True] * (len(parts) - 1) + [False]
         assert {replace(part, at=0, text="", more=False) for part in parts} == {replace(piece, text="")}
@@ -69,7 +69,7 @@ def test_payloads_are_filled() -> None:
     assert len(payloads.encode(small, [ID])) == 2
 
 
-def test_nothing_to_tell_is_no_payload() -> None:
+def test_empty_news_is_no_payload() -> None:
     assert payloads.encode([], []) == []
 
 
@@ -78,7 +78,7 @@ def test_nothing_to_tell_is_no_payload() -> None:
     ["", "x", "[]", '{"v":2,"p":[["as nobody knows"]],"m":[]}', '{"v":1}', "[" * 7000],
     ids=lambda text: text[:9],
 )
-def test_what_another_version_says_says_nothing(payload: str) -> None:
+def test_payload_of_another_version_says_nothing(payload: str) -> None:
     assert payloads.decode(payload) == ([], [])
 
 
@@ -124,31 +124,33 @@ def test_whatever_somebody_says_is_taken_as_far_as_tarsy_could_have_said_it(rows
     assert pieces, "what is right is taken"
     for piece in [*heard, *pieces]:
         assert piece.at >= 0
-        assert [one for some, _ in map(payloads.decode, payloads.encode([piece], [])) for one in some] == [piece]
+        assert [
+            decoded_piece for some, _ in map(payloads.decode, payloads.encode([piece], [])) for decoded_piece in some
+        ] == [piece]
 
 
 @pytest.mark.leaps
 async def test_the_text_so_far_is_asked_for_once_a_second_however_often_somebody_begins_to_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    said: list[str] = []
+    hint_payloads: list[str] = []
 
     async def post(_: databases.Database, *hints: notify.Hint) -> None:
-        said.extend(payload for _, payload in hints if str(ID) in payload)
+        hint_payloads.extend(payload for _, payload in hints if str(ID) in payload)
 
     monkeypatch.setattr(notify, "post", post)
     watching = Watching()
     running = asyncio.create_task(watching.audience.run())
     async with asyncio.timeout(60):
-        while not said:  # noqa: ASYNC110
+        while not hint_payloads:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     for _ in range(10):
         watching.audience.forget(ID)
         watching.audience.watch(ID)
         await asyncio.sleep(3 * text_streams.GATHER_SECONDS)
-    assert len(said) == 1
+    assert len(hint_payloads) == 1
     async with asyncio.timeout(60):
-        while len(said) < 2:  # noqa: ASYNC110
+        while len(hint_payloads) < 2:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     running.cancel()
 
@@ -160,7 +162,7 @@ async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwh
         databases.Database("postgresql://nobody@127.0.0.1:1/none"), secrets=NO_SECRETS
     )  # never asked
     speaker.hint(json.dumps({"v": 1, "anew": [str(ID)], "still": []}))
-    turn = ports.StreamedCall(
+    streamed_call = ports.StreamedCall(
         investigation=str(ID), run=0, stage="look", execution="e0", number=0, kind="agent", strategy="react"
     )
     asked, go_on = asyncio.Event(), threading.Event()
@@ -174,14 +176,14 @@ async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwh
 
     monkeypatch.setattr(react, "read", reading)
     lines = "the pod restarts because of its memory limit\n" * 1000
-    with speaker.open_stream(turn) as stream:
+    with speaker.open_stream(streamed_call) as stream:
         stream.text("Thought: " + lines)
         batch = asyncio.create_task(speaker._batch())
         await asked.wait()
         stream.text("and of its CPU\n")
         go_on.set()
-        said = [*(await batch)[0], *(await speaker._batch())[0]]
-    pieces = [piece for payload in said for piece in payloads.decode(payload)[0]]
+        sent_payloads = [*(await batch)[0], *(await speaker._batch())[0]]
+    pieces = [piece for payload in sent_payloads for piece in payloads.decode(payload)[0]]
     assert applied(pieces) == (lines + "and of its CPU")
 
 
@@ -211,22 +213,22 @@ class Watching:
 
 @pytest.fixture
 async def watching() -> Watching:
-    found = Watching()
-    found.has_asked()
-    return found
+    watcher = Watching()
+    watcher.has_asked()
+    return watcher
 
 
-def at(place: int, text: str, state: str = "grows") -> payloads.Piece:
-    return replace(PIECE, at=place, text=text, state=state)  # type: ignore[arg-type]
+def at(offset: int, text: str, state: str = "grows") -> payloads.Piece:
+    return replace(PIECE, at=offset, text=text, state=state)  # type: ignore[arg-type]
 
 
-async def test_only_what_is_watched_is_told(watching: Watching) -> None:
+async def test_watcher_hears_only_of_what_it_watches(watching: Watching) -> None:
     watching.hear(at(0, "It is"), replace(PIECE, investigation=OTHER, text="no"), moved=(OTHER, ID))
     assert watching.pieces == [at(0, "It is")]
     assert watching.moved == [ID]
 
 
-async def test_what_is_told_once_more_is_told_as_far_as_it_is_news(watching: Watching) -> None:
+async def test_repeated_piece_is_told_as_far_as_it_is_news(watching: Watching) -> None:
     long = "It is its memory limit. " * 1000
     watching.hear(at(0, long))
     watching.hear(at(0, long))
@@ -238,7 +240,7 @@ async def test_what_is_told_once_more_is_told_as_far_as_it_is_news(watching: Wat
     assert watching.pieces[-1] == at(3, "was")
 
 
-async def test_of_a_piece_behind_a_gap_the_text_so_far_is_asked_for(watching: Watching) -> None:
+async def test_piece_behind_a_gap_makes_the_watcher_ask_for_the_text_so_far(watching: Watching) -> None:
     watching.hear(at(0, "It"))
     watching.hear(at(3, "is"))
     assert watching.wants
@@ -247,13 +249,13 @@ async def test_of_a_piece_behind_a_gap_the_text_so_far_is_asked_for(watching: Wa
     assert applied(watching.pieces) == "It is"
 
 
-async def test_who_hears_of_an_event_in_its_middle_first_asks_for_the_text_so_far(watching: Watching) -> None:
+async def test_watcher_that_hears_of_an_event_in_its_middle_first_asks_for_the_text_so_far(watching: Watching) -> None:
     watching.hear(at(3, "is"))
     assert watching.wants
     assert watching.pieces == []
 
 
-async def test_where_something_may_have_been_missed_nothing_counts_before_the_text_so_far_is_there(
+async def test_pieces_after_a_possible_gap_do_not_count_before_the_text_so_far_is_there(
     watching: Watching,
 ) -> None:
     watching.hear(at(0, "It is memory"))
@@ -273,7 +275,7 @@ async def test_an_event_that_is_over_is_told_once_where_it_was_known(watching: W
     assert watching.pieces == [at(0, "It is"), at(5, "", "over")]
 
 
-async def test_nothing_is_passed_on_of_an_investigation_that_is_no_longer_watched(watching: Watching) -> None:
+async def test_investigation_that_is_no_longer_watched_passes_nothing_on(watching: Watching) -> None:
     watching.hear(at(0, "It "), at(3, "is"))
     watching.audience.forget(ID)
     watching.hear(at(5, "no"), moved=(ID,))

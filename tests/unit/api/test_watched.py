@@ -1,4 +1,4 @@
-"""What is told of an answer while it comes in: by the model to its stream, and when a turn begins and is over."""
+"""Live text of an answer as it comes in: what the model tells its stream, and when a call begins and is over."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Step = provider.StreamEvent | provider.ProviderError
 class Told:
     """A stream, and all that it was told."""
 
-    told: list[tuple[str, str]] = field(default_factory=list)
+    received: list[tuple[str, str]] = field(default_factory=list)
 
     def text(self, piece: str) -> None:
-        self.told.append(("text", piece))
+        self.received.append(("text", piece))
 
     def thinking(self, piece: str) -> None:
-        self.told.append(("thinking", piece))
+        self.received.append(("thinking", piece))
 
     def again(self) -> None:
-        self.told.append(("again", ""))
+        self.received.append(("again", ""))
 
     def tool(self, call: str, piece: str) -> None:
-        self.told.append((call, piece))
+        self.received.append((call, piece))
 
 
 class Provider:
@@ -65,20 +65,20 @@ def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ask(*tries: tuple[Step, ...], **limits: object) -> list[tuple[str, str]]:
-    """What the stream is told of a call with these tries."""
+    """Return what the stream receives from a call with these tries."""
     stream = Told()
     limited = limited_model.LimitedModel("first", Provider(*tries), limits=platforms.Limits.model_validate(limits))
     try:
         await limited.ask(REQUEST, ports.Scope(execution="e", ensure_lease=leases.clear, stream=stream))
     except ports.ModelError as error:
-        stream.told.append(("failed", error.failure.kind))
-    return stream.told
+        stream.received.append(("failed", error.failure.kind))
+    return stream.received
 
 
 async def test_text_and_thoughts_are_told_as_they_come_and_in_their_order() -> None:
     call = provider.Call("k8s.get", "{}")
-    said = (provider.Thinking("hm"), provider.Text("It "), call, provider.Thinking("so"), provider.Text("is"), FINISH)
-    assert await ask(said) == [("thinking", "hm"), ("text", "It "), ("thinking", "so"), ("text", "is")]
+    chunks = (provider.Thinking("hm"), provider.Text("It "), call, provider.Thinking("so"), provider.Text("is"), FINISH)
+    assert await ask(chunks) == [("thinking", "hm"), ("text", "It "), ("thinking", "so"), ("text", "is")]
 
 
 @pytest.mark.parametrize(
@@ -86,43 +86,43 @@ async def test_text_and_thoughts_are_told_as_they_come_and_in_their_order() -> N
     [(provider.Text("half"), provider.RetryableError("503")), (provider.Text("half"),), (provider.Text(" "), FINISH)],
     ids=["refused", "cut off", "empty"],
 )
-async def test_what_is_asked_for_again_is_told_before_the_next_try(first: tuple[Step, ...]) -> None:
-    told = await ask(first, (provider.Text("whole"), FINISH))
-    assert [kind for kind, _ in told] == ["text", "again", "text"]
-    assert told[-1] == ("text", "whole")
+async def test_repeated_request_is_told_before_the_next_try(first: tuple[Step, ...]) -> None:
+    received = await ask(first, (provider.Text("whole"), FINISH))
+    assert [kind for kind, _ in received] == ["text", "again", "text"]
+    assert received[-1] == ("text", "whole")
 
 
 @pytest.mark.parametrize(
     ("last", "kind"), [(provider.RejectedError("blocked"), "rejected"), (provider.FatalError("no key"), "fatal")]
 )
-async def test_what_is_not_asked_for_again_is_not_told_to_be(last: Step, kind: str) -> None:
+async def test_answer_that_is_not_asked_for_again_is_not_told_to_be(last: Step, kind: str) -> None:
     assert await ask((provider.Text("half"), last)) == [("text", "half"), ("failed", kind)]
 
 
-async def test_no_more_is_told_than_an_answer_may_have_and_the_piece_that_goes_beyond() -> None:
-    told = await ask((*(provider.Text("x" * 500) for _ in range(10)), FINISH), answer=1024)
-    assert told == [("text", "x" * 500)] * 3 + [("failed", "rejected")]
+async def test_stream_gets_no_more_than_an_answer_may_have_and_the_piece_that_goes_beyond() -> None:
+    received = await ask((*(provider.Text("x" * 500) for _ in range(10)), FINISH), answer=1024)
+    assert received == [("text", "x" * 500)] * 3 + [("failed", "rejected")]
 
 
 class Watching:
-    """Somebody who watches all turns: how each began, and how it stood when it was over."""
+    """Watcher of all model calls: how each began, and how it stood when it was over."""
 
     def __init__(self, journal: memory.MemoryJournal) -> None:
         self.turns: list[ports.StreamedCall] = []
         self.over: list[tuple[ports.StreamedCall, list[streams.PartialEvent], int]] = []
         """With what was shown at last, and how many facts were kept by then."""
-        self.told = asyncio.Event()
+        self.received = asyncio.Event()
         self._journal = journal
 
     @contextmanager
-    def open_stream(self, turn: ports.StreamedCall) -> Iterator[ports.Stream]:
-        self.turns.append(turn)
-        written = streams.AnswerStream(turn, secrets=NO_SECRETS, notify=self.told.set)
+    def open_stream(self, call: ports.StreamedCall) -> Iterator[ports.Stream]:
+        self.turns.append(call)
+        written = streams.AnswerStream(call, secrets=NO_SECRETS, notify=self.received.set)
         try:
             yield written
         finally:
             written.changes()
-            self.over.append((turn, list(written.sent_events), len(self._journal.facts)))
+            self.over.append((call, list(written.sent_events), len(self._journal.facts)))
 
 
 @pytest.fixture
@@ -142,13 +142,13 @@ def start(runtime: ports.Runtime, journal: memory.MemoryJournal, watching: Watch
 def logged(journal: memory.MemoryJournal) -> list[entries.Logged]:
     """The journal's facts as a log."""
     at = datetime.now(UTC)
-    found = []
+    logged_entries = []
     for seq, entry in enumerate(journal.facts, 1):
         execution = getattr(entry, "execution", "")
         started = journal.record.executions[execution].started if execution else None
-        place = {"run": started.run, "stage": started.stage} if started else {"run": 0, "stage": ""}
-        found.append(entries.Logged(seq=seq, at=at, claim=1, execution=execution, entry=entry, **place))  # type: ignore[arg-type]
-    return found
+        location = {"run": started.run, "stage": started.stage} if started else {"run": 0, "stage": ""}
+        logged_entries.append(entries.Logged(seq=seq, at=at, claim=1, execution=execution, entry=entry, **location))  # type: ignore[arg-type]
+    return logged_entries
 
 
 def thinks(text: str, *names: str) -> messages.Message:
@@ -157,19 +157,19 @@ def thinks(text: str, *names: str) -> messages.Message:
 
 
 @pytest.mark.parametrize("script", [(thinks("I look.", "k8s.get"), thinks("It is out of memory."))])
-async def test_what_is_shown_of_each_turn_stands_in_the_timeline_under_the_same_ids(
+async def test_partial_events_of_each_call_stand_in_the_timeline_under_the_same_ids(
     journal: memory.MemoryJournal, watching: Watching, start: Run
 ) -> None:
     await start()
     first, second = journal.record.executions
-    assert [(turn.execution, turn.stage, turn.number) for turn in watching.turns] == [
+    assert [(call.execution, call.stage, call.number) for call in watching.turns] == [
         *((first, "data-collection", number) for number in (0, 0, 1)),  # its answer, and then its calls
         *((second, "analysis", number) for number in (0, 0, 1)),
     ]
-    shown = {one.event: one.text for _, known, _ in watching.over for one in known}
-    told = {event.id: event.content for event in timeline.fold(logged(journal)) if event.id in shown}
-    assert shown == told
-    assert len(shown) == 8
+    partial_texts = {partial.event: partial.text for _, partials, _ in watching.over for partial in partials}
+    timeline_texts = {event.id: event.content for event in timeline.fold(logged(journal)) if event.id in partial_texts}
+    assert partial_texts == timeline_texts
+    assert len(partial_texts) == 8
 
 
 @pytest.mark.parametrize("script", [(thinks("It is out of memory."),)])
@@ -177,9 +177,9 @@ async def test_a_turn_is_over_once_its_answer_is_committed(
     journal: memory.MemoryJournal, watching: Watching, start: Run
 ) -> None:
     await start()
-    for turn, _, kept in watching.over:
-        answered = [fact for fact in journal.facts[:kept] if isinstance(fact, entries.Answered)]
-        assert turn.execution in [fact.execution for fact in answered]
+    for call, _, fact_count in watching.over:
+        answered = [fact for fact in journal.facts[:fact_count] if isinstance(fact, entries.Answered)]
+        assert call.execution in [fact.execution for fact in answered]
 
 
 @pytest.mark.parametrize("script", [(messages.Failure(kind="rejected", text="blocked"), thinks("It is memory."))])
@@ -187,9 +187,9 @@ async def test_a_turn_without_an_answer_is_over_once_that_is_committed_and_the_n
     journal: memory.MemoryJournal, watching: Watching, start: Run
 ) -> None:
     await start()
-    (turn, known, kept), (after, _, _), *_ = watching.over
-    assert (turn.number, known, after.number) == (0, [], 1)
-    assert isinstance(journal.facts[kept - 1], entries.Unanswered)
+    (call, partials, fact_count), (after, _, _), *_ = watching.over
+    assert (call.number, partials, after.number) == (0, [], 1)
+    assert isinstance(journal.facts[fact_count - 1], entries.Unanswered)
 
 
 class Talking(memory.DictToolbox):
@@ -202,20 +202,20 @@ class Talking(memory.DictToolbox):
 
 
 @pytest.mark.parametrize("script", [(thinks("I look.", "k8s.get", "k8s.list"), thinks("It is out of memory."))])
-async def test_what_tools_say_stands_where_their_results_will_and_is_over_once_those_are_committed(
+async def test_tool_text_stands_where_results_will_and_is_over_once_those_are_committed(
     runtime: ports.Runtime, journal: memory.MemoryJournal, watching: Watching, toolbox: memory.DictToolbox
 ) -> None:
     talking = Talking(toolbox.answers)
     await investigation.run(
         runtime=replace(runtime, open_stream=watching.open_stream, toolbox=lambda *_: talking), journal=journal
     )
-    _, (turn, known, kept), *_ = watching.over
-    assert (turn.number, [(one.type, one.text) for one in known]) == (
+    _, (call, partials, fact_count), *_ = watching.over
+    assert (call.number, [(partial.type, partial.text) for partial in partials]) == (
         0,
         [("tool_result", f"1/2 {name}\n2/2 {name}\n") for name in ("k8s.get", "k8s.list")],
     )
-    told = {event.id: event.content for event in timeline.fold(logged(journal)[:kept])}
-    assert [told[one.event] for one in known] == ["CrashLoopBackOff", "web-0"]
+    contents = {event.id: event.content for event in timeline.fold(logged(journal)[:fact_count])}
+    assert [contents[partial.event] for partial in partials] == ["CrashLoopBackOff", "web-0"]
 
 
 class Hanging:
@@ -232,13 +232,13 @@ async def test_a_turn_that_is_cancelled_is_over_then(
 ) -> None:
     cut_off = replace(runtime, open_stream=watching.open_stream, model=lambda _: Hanging())
     task = asyncio.create_task(investigation.run(runtime=cut_off, journal=journal))
-    await watching.told.wait()
+    await watching.received.wait()
     assert watching.over == []
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    ((turn, (shown,), _),) = watching.over
-    assert (turn, shown.text) == (watching.turns[0], "It is")
+    ((call, (partial,), _),) = watching.over
+    assert (call, partial.text) == (watching.turns[0], "It is")
 
 
 async def test_a_question_and_a_summary_say_what_they_are(snapshot: record.Snapshot, runtime: ports.Runtime) -> None:
@@ -249,12 +249,12 @@ async def test_a_question_and_a_summary_say_what_they_are(snapshot: record.Snaps
     await investigation.run(runtime=watched, journal=journal)
     await journal.commit(entries.RunStarted(run=1, question="Why?"))
     await chat.run(runtime=watched, journal=journal, run=1)
-    kinds = dict.fromkeys((turn.run, turn.stage, turn.kind) for turn in watching.turns)
+    kinds = dict.fromkeys((call.run, call.stage, call.kind) for call in watching.turns)
     assert list(kinds) == [
         (0, "data-collection", "agent"),
         (0, "analysis", "agent"),
         (0, "", "summary"),
         (1, "", "chat"),
     ]
-    summary = [one for turn, known, _ in watching.over if turn.kind == "summary" for one in known]
-    assert [one.type for one in summary] == ["executive_summary"]
+    summary = [partial for call, partials, _ in watching.over if call.kind == "summary" for partial in partials]
+    assert [partial.type for partial in summary] == ["executive_summary"]

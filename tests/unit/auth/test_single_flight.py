@@ -45,15 +45,15 @@ async def turns(count: int = 9) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize(("found", "seconds"), [("yes", 60), (None, 10)])
+@pytest.mark.parametrize(("answer", "seconds"), [("yes", 60), (None, 10)])
 async def test_an_answer_is_asked_for_again_when_it_no_longer_holds(
-    oracle: Oracle, answers: single_flight.Cache[str], found: str | None, seconds: float
+    oracle: Oracle, answers: single_flight.Cache[str], answer: str | None, seconds: float
 ) -> None:
-    oracle.answer = single_flight.Answer(value=found, seconds=seconds)
+    oracle.answer = single_flight.Answer(value=answer, seconds=seconds)
     for now, asked in ((0, 1), (seconds * 0.6, 1), (seconds, 2), (2 * seconds, 3)):
         oracle.now = now
-        assert await answers.get(b"k", oracle, caller="x") == found
-        assert answers.cached(b"k", oracle) == found
+        assert await answers.get(b"k", oracle, caller="x") == answer
+        assert answers.cached(b"k", oracle) == answer
         assert oracle.asked == asked
     assert answers.cached(b"another", oracle) is None
 
@@ -125,14 +125,14 @@ async def test_an_error_is_told_to_those_who_wait_and_kept_for_nobody(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     oracle.answer = RuntimeError("away")
-    found = await asyncio.gather(*(answers.get(b"k", oracle, caller="x") for _ in range(3)), return_exceptions=True)
-    assert [str(one) for one in found] == ["away"] * 3
+    outcomes = await asyncio.gather(*(answers.get(b"k", oracle, caller="x") for _ in range(3)), return_exceptions=True)
+    assert [str(outcome) for outcome in outcomes] == ["away"] * 3
     oracle.answer = single_flight.Answer(value="yes", seconds=60)
     assert await answers.get(b"k", oracle, caller="x") == "yes"
     assert oracle.asked == 2
 
 
-async def test_no_time_to_hold_is_an_answer_for_those_alone_who_wait(
+async def test_answer_with_no_time_to_hold_is_for_those_alone_who_wait(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     oracle.answer = single_flight.Answer(value="yes", seconds=0)
@@ -152,11 +152,11 @@ async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it
     asking = [asyncio.create_task(answers.get(b"%d" % key, oracle, caller=str(key))) for key in range(6)]
     await turns()
     assert oracle.asked == 2, "the others wait for their turn"
-    found = await asyncio.gather(*asking, return_exceptions=True)
-    assert [type(one) for one in found] == [TimeoutError] * 6
+    outcomes = await asyncio.gather(*asking, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [TimeoutError] * 6
 
 
-async def test_whoever_asks_much_takes_nobody_elses_turn_nor_that_of_who_is_known(
+async def test_caller_that_asks_much_takes_no_slot_of_another_or_of_a_known_caller(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     await answers.get(b"jane", oracle, caller="here")

@@ -1,4 +1,4 @@
-"""What commands share: text for terminals, durations, JSONPath, output, kubectl's failures, names in a shell."""
+"""Helpers that commands share: text for terminals, durations, JSONPath, output, kubectl failures, shell names."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_durations_are_read_as_kubectl_writes_them(text: str, seconds: float) ->
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "1x", "-5m", "5m1h", "999999999d"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"duration|years"):
         times.seconds(text)
 
@@ -100,7 +100,7 @@ def test_pages_of_a_list_are_one_document(
     items.end()
 
     out = capsys.readouterr().out
-    wanted = [item for page in pages for item in page]
+    wanted = [entry for page in pages for entry in page]
     if form == "jsonl":
         assert [json.loads(line) for line in out.splitlines()] == wanted
     else:
@@ -125,11 +125,11 @@ def test_pages_of_a_list_are_one_document(
         ("Error from server (NotFound): the server could not find the requested resource", failures.Failure),
     ],
 )
-def test_what_kubectl_says_has_an_exit_code(stderr: str, kind: type[failures.Failure]) -> None:
-    found = kubectl.failure(f"E1121 20:26:18.1 1 memcache.go:265 noise\n{stderr}\n")
+def test_kubectl_failure_has_an_exit_code(stderr: str, kind: type[failures.Failure]) -> None:
+    error = kubectl.failure(f"E1121 20:26:18.1 1 memcache.go:265 noise\n{stderr}\n")
 
-    assert type(found) is kind
-    assert "noise" not in found.message
+    assert type(error) is kind
+    assert "noise" not in error.message
 
 
 def test_events_of_a_stream_are_read_and_a_cut_one_is_left_out() -> None:

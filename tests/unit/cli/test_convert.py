@@ -21,14 +21,14 @@ AVAILABLE = "KubernetesAgent, SynthesisAgent, ChatAgent"
 
 
 def made(*texts: str) -> convert.Converted:
-    """What is made of files with these texts: f0, f1, and so on."""
-    documents = [one for index, text in enumerate(texts) for one in files.parse(text, file=f"f{index}")]
+    """Convert files with these texts: f0, f1, and so on."""
+    documents = [document for index, text in enumerate(texts) for document in files.parse(text, file=f"f{index}")]
     return convert.convert(documents)
 
 
 def made_of(*names: str) -> convert.Converted:
-    """What is made of the documents' examples."""
-    return convert.convert([one for name in names for one in files.read(FOUNDING / f"{name}.yaml")])
+    """Convert the documents' examples."""
+    return convert.convert([document for name in names for document in files.read(FOUNDING / f"{name}.yaml")])
 
 
 def refused(*texts: str) -> list[str]:
@@ -39,16 +39,18 @@ def refused(*texts: str) -> list[str]:
 
 def chain(text: str, **more: str) -> dict[str, Any]:
     """The spec of the one chain of a text."""
-    (spec,) = (yaml.safe_load(one)["spec"] for name, one in made(text).texts.items() if name != convert.PLATFORM)
+    (spec,) = (
+        yaml.safe_load(manifest)["spec"] for name, manifest in made(text).texts.items() if name != convert.PLATFORM
+    )
     return dict(spec)
 
 
 def is_good(converted: convert.Converted) -> None:
-    """What is made passes `config check` and `chain lint`."""
+    """Check that the conversion passes `config check` and `chain lint`."""
     platform = files.parse(converted.texts[convert.PLATFORM], file=convert.PLATFORM)[0]
     loaded = loader.loaded(platform, environment=None)
     chains = {name: text for name, text in converted.texts.items() if name != convert.PLATFORM}
-    documents = [one for name, text in chains.items() for one in files.parse(text, file=name)]
+    documents = [document for name, text in chains.items() for document in files.parse(text, file=name)]
     assert lint.problems(documents, platform=loaded.platform) == []
 
 
@@ -146,7 +148,7 @@ def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
     local = platform["mcp_servers"]["kubernetes-server"]["transport"]
     assert local["args"][-1] == local["env"]["KUBECONFIG"] == "{{.KUBECONFIG}}"
     assert cluster["summarization"] == {"size_threshold_tokens": 5000}
-    tokens = {name: one.get("max_tool_result_tokens") for name, one in platform["llm_providers"].items()}
+    tokens = {name: provider.get("max_tool_result_tokens") for name, provider in platform["llm_providers"].items()}
     assert tokens == {"google-default": 950_000, "openai-default": 250_000, "vertexai-default": None}
     assert (platform["queue"], "limits" in platform) == ({"slots": 5, "max_running": 8}, False)
     assert platform["ingest"] == {"default_alert_type": "PodCrashLoop"}
@@ -176,21 +178,21 @@ def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
     )
 
 
-def test_what_has_no_place_is_named_with_file_and_line() -> None:
+def test_setting_that_has_no_place_is_named_with_file_and_line() -> None:
     converted = made_of("tarsy", "llm-providers")
-    told = {str(note).removeprefix(f"{FOUNDING}/") for note in converted.notes}
-    for place in (
+    notes = {str(note).removeprefix(f"{FOUNDING}/") for note in converted.notes}
+    for location in (
         "tarsy.yaml:3: system.dashboard_url",
         "tarsy.yaml:42: agents.Remediator.skills",
         "tarsy.yaml:57: agent_chains.Crash_Loop.stages.2.agents.0.skills",
         "tarsy.yaml:59: agent_chains.Crash_Loop.scoring",
         "llm-providers.yaml:15: llm_providers.openai-default.temperature",
     ):  # fmt: skip
-        assert f"{place}: TARSy does not have this yet: left out" in told
-    assert "tarsy.yaml:8: queue.poll_interval: this has no place in TARSy: left out" in told
+        assert f"{location}: TARSy does not have this yet: left out" in notes
+    assert "tarsy.yaml:8: queue.poll_interval: this has no place in TARSy: left out" in notes
     assert (
         "tarsy.yaml:45: agent_chains.Crash_Loop: is renamed to 'crash-loop': lower-case letters, digits and dashes"
-        in told
+        in notes
     )
 
 
@@ -207,9 +209,9 @@ def test_the_transport_of_a_server_keeps_all_but_a_token_that_is_written_there()
         "timeout": "30s",
         "headers": {"X-Tenant": "7", "X-Key": "{{.KEY}}"},
     }
-    told = "\n".join(map(str, converted.notes))
-    assert "mcp_servers.s.transport.bearer_token: set bearer_token_env or bearer_token_file instead: left out" in told
-    assert "s3cret-token" not in told
+    notes = "\n".join(map(str, converted.notes))
+    assert "mcp_servers.s.transport.bearer_token: set bearer_token_env or bearer_token_file instead: left out" in notes
+    assert "s3cret-token" not in notes
 
 
 def test_runbooks_find_their_places_and_what_stands_beside_them_is_named() -> None:
@@ -226,8 +228,8 @@ def test_runbooks_find_their_places_and_what_stands_beside_them_is_named() -> No
         "token_env": "GITHUB_TOKEN",
         "allowed_domains": ["github.com", "raw.githubusercontent.com"],
     }
-    told = [str(note).partition(":")[2] for note in converted.notes]
-    assert told == [f"{place}: this has no place in TARSy: left out" for place in (
+    notes = [str(note).partition(":")[2] for note in converted.notes]
+    assert notes == [f"{location}: this has no place in TARSy: left out" for location in (
         "2: system.github.app_id", "3: system.runbooks.repo_url",
     )]  # fmt: skip
     is_good(converted)
@@ -252,7 +254,7 @@ def test_patterns_keep_their_names_and_those_that_are_not_there_are_named() -> N
             {"name": "own", "pattern": "x"},
         ],
     }
-    told = "\n".join(map(str, converted.notes))
+    notes = "\n".join(map(str, converted.notes))
     for note in (
         "f0:5: mcp_servers.s.data_masking.pattern_groups.1: TARSy does not have 'mine'. Available: all, basic",
         "f0:6: mcp_servers.s.data_masking.patterns.1: Kubernetes' Secrets are always masked: left out",
@@ -260,7 +262,7 @@ def test_patterns_keep_their_names_and_those_that_are_not_there_are_named() -> N
         "f0:8: mcp_servers.s.data_masking.custom_patterns.0.description: this has no place in TARSy: left out",
         "defaults.alert_masking.x: this has no place in TARSy: left out",
     ):
-        assert note in told
+        assert note in notes
 
 
 def test_a_pattern_that_cannot_be_used_is_refused_where_it_stands() -> None:
@@ -312,7 +314,7 @@ def test_the_names_of_built_in_chains_are_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "location"),
     [
         ("defaults: {iteration_strategy: rect}\n" + CHAIN % "KubernetesAgent", "defaults"),
         ("agents: {c: {iteration_strategy: rect}}", "agents.c"),
@@ -325,10 +327,10 @@ def test_the_names_of_built_in_chains_are_taken() -> None:
         (CHAIN % "KubernetesAgent, synthesis: {iteration_strategy: rect}", "agent_chains.a.stages.0.synthesis"),
     ],
 )
-def test_unknown_iteration_strategy_is_refused_in_the_documents_words(text: str, place: str) -> None:
+def test_unknown_iteration_strategy_is_refused_in_the_documents_words(text: str, location: str) -> None:
     there = "react, react-stage, react-final-analysis, native-thinking, synthesis, synthesis-native-thinking"
     assert refused(text) == [
-        f"f0:1: {place}.iteration_strategy: Unknown iteration strategy: rect. Available strategies: {there}"
+        f"f0:1: {location}.iteration_strategy: Unknown iteration strategy: rect. Available strategies: {there}"
     ]
 
 
@@ -363,7 +365,7 @@ agent_chains:
     assert spec["stages"][1]["agents"][0]["mcpServers"] == []
     notes = [str(note) for note in converted.notes]
     key = switch.partition(":")[0]
-    for place, name in [
+    for location, name in [
         (f"f0:3: mcp_servers.kubernetes-server.{key}", "kubernetes-server"),
         (f"f0:4: mcp_servers.logs.{key}", "logs"),
         ("f0:7: agents.c.mcp_servers.0", "logs"),
@@ -371,7 +373,7 @@ agent_chains:
         ("f0:13: agent_chains.a.stages.0.mcp_servers.1", "logs"),
         ("f0:14: agent_chains.a.stages.1.agents.0.mcp_servers.0", "logs"),
     ]:
-        assert f"{place}: MCP server '{name}' is disabled: left out" in notes
+        assert f"{location}: MCP server '{name}' is disabled: left out" in notes
 
 
 def test_switch_of_a_server_that_is_neither_on_nor_off_is_refused() -> None:
@@ -409,7 +411,7 @@ def test_an_alert_type_has_one_chain_also_of_two_files() -> None:
     assert refused(first, second) == [f"f1:1: {sentence}"]
 
 
-def test_what_a_chain_lacks_is_told_in_the_documents_words() -> None:
+def test_gap_of_a_chain_is_told_in_the_documents_words() -> None:
     text = (
         "agent_chains:\n"
         "  incomplete-chain: {alert_types: [x], stages: [{name: a}]}\n"
@@ -440,16 +442,16 @@ def test_all_that_is_refused_is_told_at_once() -> None:
         "  d: {alert_types: [PodFailure, x], stages: [{name: e}]}\n"
         "  f: {alert_types: [g], stages: [{name: h, agent: 'Agent:i'}]}\n"
     )
-    found = refused(text)
+    problems = refused(text)
     for start in (
         "f0:2: YAML chain names conflict", "f0:2: Chain agent reference errors: ", "f0:3: Chain structure errors: ",
         "f0:3: Alert type mapping conflicts detected. ", "f0:4: Invalid agent identifier format: Agent:i",
     ):  # fmt: skip
-        assert any(line.startswith(start) for line in found), found
-    assert len(found) == 5
+        assert any(line.startswith(start) for line in problems), problems
+    assert len(problems) == 5
 
 
-def test_what_is_wrong_beside_is_told_where_it_stands() -> None:
+def test_further_problem_is_told_where_it_stands() -> None:
     text = "agents:\n  c:\n    mcp_servers: [logs]\n    max_iterations: 500\n" + CHAIN % "c"
     assert refused(text) == [
         "f0:3: agents.c.mcp_servers.0: unknown MCP server. Available: kubernetes-server",
@@ -478,7 +480,7 @@ def test_a_chain_without_a_strategy_gets_the_default_of_then(settings: str, stra
     assert chain(settings + CHAIN % "KubernetesAgent")["iterationStrategy"] == strategies
 
 
-def test_of_a_chain_with_some_strategies_the_others_get_the_default_of_then() -> None:
+def test_agents_without_a_strategy_in_a_mixed_chain_get_the_default_of_then() -> None:
     text = "agents: {own: {iteration_strategy: react-stage}, none: {}}\n"
     stages = "[{name: a, agent: own}, {name: b, agent: none}, {name: c, agents: [own, none, SynthesisAgent]}]"
     spec = chain(text + f"agent_chains: {{a: {{alert_types: [x], stages: {stages}}}}}")
@@ -496,7 +498,7 @@ def test_of_a_chain_with_some_strategies_the_others_get_the_default_of_then() ->
 def test_the_built_in_chains_are_those_that_are_shipped() -> None:
     """And one that the former TARSy did not have: for alerts about TARSy itself."""
     shipped = [yaml.safe_load(path.read_text()) for path in sorted((tools.ROOT / "manifests/chains").iterdir())]
-    assert {one["metadata"]["name"]: one["spec"]["alertTypes"] for one in shipped} == {
+    assert {manifest["metadata"]["name"]: manifest["spec"]["alertTypes"] for manifest in shipped} == {
         **builtin.CHAINS,
         "tarsy-chain": ["tarsy"],
     }
@@ -512,9 +514,11 @@ WRONG_VALUES: list[Any] = [None, 0, -1, True, "", "x", "a:b", [], [1], ["x"], {}
 WRONG: st.SearchStrategy[Any] = st.sampled_from(WRONG_VALUES)
 
 
-def places(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    below = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    return [at, *(place for key, value in below for place in places(value, (*at, key)))]
+def places(document: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    below = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [at, *(location for key, value in below for location in places(value, (*at, key)))]
 
 
 EXAMPLES = [
@@ -523,8 +527,8 @@ EXAMPLES = [
 ]
 
 
-def is_made_or_refused(data: Any) -> None:
-    text = yaml.safe_dump(data)
+def is_made_or_refused(document: Any) -> None:
+    text = yaml.safe_dump(document)
     problems: list[files.Problem] = []
     try:
         is_good(made(text))
@@ -533,30 +537,30 @@ def is_made_or_refused(data: Any) -> None:
     assert all(0 < problem.line <= len(text.splitlines()) for problem in problems)
 
 
-def changed(data: Any, place: tuple[Any, ...], value: object) -> Any:
+def changed(document: Any, location: tuple[Any, ...], value: object) -> Any:
     """The data with something else at that place, if it is there still."""
-    found = copy.deepcopy(data)
-    *path, last = place
-    inner = found
+    changed_document = copy.deepcopy(document)
+    *path, last = location
+    inner = changed_document
     for step in path:
         inner = inner[step]
     inner[last] = value
-    return found
+    return changed_document
 
 
 @given(st.data())
 def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.DataObject) -> None:
-    """Of what is made all is good; of what is refused each problem has a line."""
+    """Every conversion is good; every problem of a refusal has a line."""
     read = files.parse(data.draw(st.sampled_from(EXAMPLES)), file="f")[0].value
     for _ in range(data.draw(st.integers(1, 3))):
-        place = data.draw(st.sampled_from([place for place in places(read) if place]))
-        read = changed(read, place, data.draw(WRONG))
+        location = data.draw(st.sampled_from([candidate for candidate in places(read) if candidate]))
+        read = changed(read, location, data.draw(WRONG))
     is_made_or_refused(read)
 
 
 def test_whatever_stands_at_each_place_is_converted_or_refused() -> None:
     for example in EXAMPLES:
         read = files.parse(example, file="f")[0].value
-        for number, place in enumerate(places(read)[1:]):
+        for number, location in enumerate(places(read)[1:]):
             for value in WRONG_VALUES[number % 6 :: 6]:
-                is_made_or_refused(changed(read, place, value))
+                is_made_or_refused(changed(read, location, value))

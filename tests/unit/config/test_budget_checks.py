@@ -19,11 +19,11 @@ DAY = {"scope": "all", "per": "day"}
 REMEDY = "set max_output_tokens, price and no native_tools there, or limit model_calls"
 
 
-def problems(budget: dict[str, Any], *, agents: dict[str, Any] | None = None, **known: dict[str, Any]) -> list[str]:
-    """What is said of a platform file with these providers, of which the first is the default, without its lines."""
+def problems(budget: dict[str, Any], *, agents: dict[str, Any] | None = None, **providers: dict[str, Any]) -> list[str]:
+    """Return the problems of a platform file with these providers, the first of them the default, without its lines."""
     written = {
-        "defaults": {"llm_provider": next(iter(known))},
-        "llm_providers": known,
+        "defaults": {"llm_provider": next(iter(providers))},
+        "llm_providers": providers,
         "agents": agents or {},
         "budgets": {"b": {**DAY, **budget}},
     }
@@ -35,7 +35,7 @@ def problems(budget: dict[str, Any], *, agents: dict[str, Any] | None = None, **
 
 
 @pytest.mark.parametrize(
-    ("budget", "known", "found"),
+    ("budget", "providers", "expected"),
     [
         ({"tokens": 10**6}, {"mine": GOOGLE}, []),
         ({"cost": 5}, {"mine": PRICED}, []),
@@ -117,9 +117,9 @@ def problems(budget: dict[str, Any], *, agents: dict[str, Any] | None = None, **
     ],
 )
 def test_budget_that_cannot_be_kept_is_refused(
-    budget: dict[str, Any], known: dict[str, dict[str, Any]], found: list[str]
+    budget: dict[str, Any], providers: dict[str, dict[str, Any]], expected: list[str]
 ) -> None:
-    assert problems(budget, **known) == found
+    assert problems(budget, **providers) == expected
 
 
 def test_agent_of_the_platform_file_with_native_tools_is_refused() -> None:
@@ -195,5 +195,7 @@ def test_chain_whose_requests_have_no_maximum_is_not_ready_under_a_budget(
     unusable = f"{before}fallback LLM provider 'unlimited' cannot be used: budget 'b' cannot be kept: provider '"
     assert ((status.warning and status.warning.message) or "") == (f"{unusable}{warning}" if warning else "")
     if budget.get("of") is None:
-        lines = [str(one) for one in lint.problems(files.parse(yaml.safe_dump(written), file="f"), platform=platform)]
+        lines = [
+            str(problem) for problem in lint.problems(files.parse(yaml.safe_dump(written), file="f"), platform=platform)
+        ]
         assert [reference in line or warning in line for line in lines] == [True] * bool(reference or warning)

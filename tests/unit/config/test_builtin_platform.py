@@ -1,4 +1,4 @@
-"""What is there without a platform file, and how a file is laid over it."""
+"""Built-in platform settings, and how a platform file is laid over them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,26 @@ def laid(tmp_path: Path, text: str) -> platforms.Platform:
     return loader.platform_file(file)
 
 
-def test_without_a_file_one_agent_has_the_one_server_and_two_follow_on_its_work() -> None:
-    found = loader.platform_file(None)
-    assert found.agents.keys() == {"KubernetesAgent", resolve.SYNTHESIS_AGENT, resolve.CHAT_AGENT}
-    assert found.agents["KubernetesAgent"] == platforms.Agent(mcp_servers=["kubernetes-server"])
-    assert found.agents["ChatAgent"] == platforms.Agent()
-    synthesis = found.agents["SynthesisAgent"]
+def test_one_agent_has_the_one_server_and_two_follow_on_its_work_if_there_is_no_file() -> None:
+    platform = loader.platform_file(None)
+    assert platform.agents.keys() == {"KubernetesAgent", resolve.SYNTHESIS_AGENT, resolve.CHAT_AGENT}
+    assert platform.agents["KubernetesAgent"] == platforms.Agent(mcp_servers=["kubernetes-server"])
+    assert platform.agents["ChatAgent"] == platforms.Agent()
+    synthesis = platform.agents["SynthesisAgent"]
     assert (synthesis.iteration_strategy, synthesis.mcp_servers) == ("synthesis", [])
     assert synthesis.custom_instructions
-    assert found.defaults == platforms.Defaults(llm_provider="google-default")
-    google = found.llm_providers["google-default"]
+    assert platform.defaults == platforms.Defaults(llm_provider="google-default")
+    google = platform.llm_providers["google-default"]
     assert isinstance(google, providers.GoogleProvider)
     assert google.api_key_env == "GOOGLE_API_KEY"
-    transport = found.mcp_servers["kubernetes-server"].transport
+    transport = platform.mcp_servers["kubernetes-server"].transport
     assert isinstance(transport, server_transports.StdioTransport)
     assert "--read-only" in transport.args
-    assert (found.limits, found.queue, found.ingest) == (platforms.Limits(), platforms.Queue(), webhooks.Ingest())
+    assert (platform.limits, platform.queue, platform.ingest) == (
+        platforms.Limits(),
+        platforms.Queue(),
+        webhooks.Ingest(),
+    )
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "limits: {tool_call: 60s}"])
@@ -53,18 +57,18 @@ def test_the_shipped_file_says_what_is_built_in() -> None:
 
 def test_null_takes_the_builtin_server_out_and_from_the_builtin_agent(tmp_path: Path) -> None:
     builtin = loader.platform_file(None)
-    found = laid(tmp_path, "mcp_servers: {kubernetes-server: null}")
-    assert found.mcp_servers == {}
-    assert found.agents == builtin.agents | {"KubernetesAgent": platforms.Agent()}
+    platform = laid(tmp_path, "mcp_servers: {kubernetes-server: null}")
+    assert platform.mcp_servers == {}
+    assert platform.agents == builtin.agents | {"KubernetesAgent": platforms.Agent()}
     own = "{kubernetes-server: null, mine: {transport: {type: http, url: 'http://127.0.0.1:1/mcp'}}}"
-    found = laid(tmp_path, f"mcp_servers: {own}\nagents: {{KubernetesAgent: {{mcp_servers: [mine]}}}}")
-    assert list(found.mcp_servers) == ["mine"]
-    assert found.agents["KubernetesAgent"] == platforms.Agent(mcp_servers=["mine"])
+    platform = laid(tmp_path, f"mcp_servers: {own}\nagents: {{KubernetesAgent: {{mcp_servers: [mine]}}}}")
+    assert list(platform.mcp_servers) == ["mine"]
+    assert platform.agents["KubernetesAgent"] == platforms.Agent(mcp_servers=["mine"])
     assert loader.platform_file(None) == builtin, "what is built in stays what it is"
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("mcp_servers: {other: null}", r"1: mcp_servers\.other: "),
         ("agents: {KubernetesAgent: null}", r"1: agents\.KubernetesAgent: "),
@@ -76,54 +80,54 @@ def test_null_takes_the_builtin_server_out_and_from_the_builtin_agent(tmp_path: 
         ),
     ],
 )
-def test_null_takes_out_nothing_else(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(loader.ConfigError, match=told):
+def test_null_takes_out_nothing_else(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(loader.ConfigError, match=message):
         laid(tmp_path, text)
 
 
 def test_the_same_name_replaces_whole_and_the_others_stay(tmp_path: Path) -> None:
     builtin = loader.platform_file(None)
-    found = laid(
+    platform = laid(
         tmp_path,
         """
         mcp_servers: {kubernetes-server: {transport: {type: http, url: "http://127.0.0.1:1/mcp"}}}
         agents: {Mine: {mcp_servers: [kubernetes-server]}}
         """,
     )
-    server = found.mcp_servers["kubernetes-server"]
+    server = platform.mcp_servers["kubernetes-server"]
     assert server == platforms.MCPServer(
         transport=server_transports.HTTPTransport(type="http", url="http://127.0.0.1:1/mcp")
     )
     assert server.instructions == "", "the built-in instructions went with the rest"
-    assert found.agents == builtin.agents | {"Mine": platforms.Agent(mcp_servers=["kubernetes-server"])}
-    assert found.llm_providers == builtin.llm_providers
+    assert platform.agents == builtin.agents | {"Mine": platforms.Agent(mcp_servers=["kubernetes-server"])}
+    assert platform.llm_providers == builtin.llm_providers
 
 
 def test_defaults_are_laid_over_one_by_one(tmp_path: Path) -> None:
-    found = laid(tmp_path, "defaults: {max_iterations: 3}").defaults
-    assert (found.max_iterations, found.llm_provider) == (3, "google-default")
+    defaults = laid(tmp_path, "defaults: {max_iterations: 3}").defaults
+    assert (defaults.max_iterations, defaults.llm_provider) == (3, "google-default")
 
 
 def test_the_file_that_the_documentation_of_providers_shows_is_one(tmp_path: Path) -> None:
     page = (ROOT / "docs/providers.md").read_text(encoding="utf-8")
     _, _, rest = page.partition("```yaml\n")
-    shown, _, _ = rest.partition("```")
-    types = {provider.type for provider in laid(tmp_path, shown).llm_providers.values()}
+    example, _, _ = rest.partition("```")
+    types = {provider.type for provider in laid(tmp_path, example).llm_providers.values()}
     assert types == {"google", "vertexai", "openai", "anthropic", "xai", "langchain"}
 
 
 def test_the_file_that_the_documentation_of_servers_shows_is_one(tmp_path: Path) -> None:
     page = (ROOT / "docs/mcp-servers.md").read_text(encoding="utf-8")
-    shown, _, _ = page.partition("```yaml\n")[2].partition("```")
-    servers = laid(tmp_path, shown).mcp_servers
+    example, _, _ = page.partition("```yaml\n")[2].partition("```")
+    servers = laid(tmp_path, example).mcp_servers
     assert {server.transport.type for server in servers.values()} == {"stdio", "http", "sse"}
     assert [name for name, server in servers.items() if server.stateful] == ["browser"]
 
 
 def test_the_server_that_the_documentation_of_other_agents_shows_is_one(tmp_path: Path) -> None:
     page = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
-    shown, _, _ = page.partition("## Another TARSy")[2].partition("```yaml\n")[2].partition("```")
-    server = laid(tmp_path, shown).mcp_servers["other-cluster"]
+    example, _, _ = page.partition("## Another TARSy")[2].partition("```yaml\n")[2].partition("```")
+    server = laid(tmp_path, example).mcp_servers["other-cluster"]
     assert (server.transport.type, server.write_tools) == ("http", ["investigate"])
 
 
@@ -156,8 +160,11 @@ def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, sec
 def test_the_built_in_chains_are_ready_side_by_side(
     name: str, description: str, types: list[str], stages: list[str]
 ) -> None:
-    found = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
-    shipped = [chains.AgentChain(metadata=one["metadata"] | {"namespace": "tarsy"}, spec=one["spec"]) for one in found]
+    manifests = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
+    shipped = [
+        chains.AgentChain(metadata=manifest["metadata"] | {"namespace": "tarsy"}, spec=manifest["spec"])
+        for manifest in manifests
+    ]
     index = chain_index.ChainIndex(
         shipped, platform=loader.platform_file(None), unusable_providers={}, namespace="tarsy", own="tarsy"
     )

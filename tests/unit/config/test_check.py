@@ -28,12 +28,12 @@ def make_chain(
     created = f"2026-11-21T20:00:{59 - age:02}Z"
     spec = {"alertTypes": list(types), "stages": [{"name": "look", "agent": "KubernetesAgent", **stage}]}
     metadata = {"name": name, "uid": uid or name, "namespace": "tarsy", "creationTimestamp": created, "generation": 2}
-    found: dict[str, Any] = {"metadata": metadata, "spec": spec}
+    manifest: dict[str, Any] = {"metadata": metadata, "spec": spec}
     if accepted:
-        said, generation = accepted
-        condition = {"type": "Accepted", "status": said, "reason": "Any", "observedGeneration": generation}
-        found["status"] = {"conditions": [{**condition, "lastTransitionTime": created}]}
-    return chains.AgentChain.model_validate(found)
+        condition_status, generation = accepted
+        condition = {"type": "Accepted", "status": condition_status, "reason": "Any", "observedGeneration": generation}
+        manifest["status"] = {"conditions": [{**condition, "lastTransitionTime": created}]}
+    return chains.AgentChain.model_validate(manifest)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def conflict(alert_type: str, owner: str) -> chain_index.Problem:
 
 
 @pytest.mark.parametrize(
-    ("known", "rejected"),
+    ("chains_known", "rejected"),
     [
         ([], {}),
         ([make_chain("a", "A", "A2"), make_chain("b", "B")], {}),
@@ -68,16 +68,18 @@ def conflict(alert_type: str, owner: str) -> chain_index.Problem:
     ],
     ids=["none", "no conflict", "the older", "the same age", "any of its types", "rejected whole", "told first"],
 )
-def test_of_two_chains_for_a_type_the_older_keeps_it_and_the_younger_is_rejected(
-    index: Indexer, known: list[chains.AgentChain], rejected: dict[str, tuple[str, str]]
+def test_older_of_two_chains_for_a_type_keeps_it_and_the_younger_is_rejected(
+    index: Indexer, chains_known: list[chains.AgentChain], rejected: dict[str, tuple[str, str]]
 ) -> None:
-    for order in itertools.permutations(known):
+    for order in itertools.permutations(chains_known):
         statuses = index(order).statuses
-        assert {uid: found.acceptance for uid, found in statuses.items()} == {
-            one.metadata.uid: conflict(*rejected[one.metadata.uid]) if one.metadata.uid in rejected else None
-            for one in known
+        assert {uid: status.acceptance for uid, status in statuses.items()} == {
+            agent_chain.metadata.uid: conflict(*rejected[agent_chain.metadata.uid])
+            if agent_chain.metadata.uid in rejected
+            else None
+            for agent_chain in chains_known
         }
-        assert all(found.problem == found.acceptance for found in statuses.values())
+        assert all(status.problem == status.acceptance for status in statuses.values())
 
 
 @pytest.mark.parametrize(
@@ -109,35 +111,35 @@ def test_a_chain_that_has_a_type_keeps_it_against_another_of_its_second(
 
 
 def test_chains_of_one_second_are_told_apart_by_name_for_good(index: Indexer) -> None:
-    """What was decided once is decided alike when it stands in the objects: no type goes to and fro."""
-    known = [make_chain("a", "A"), make_chain("b", "A", "B"), make_chain("c", "B")]
-    for order in itertools.permutations(known):
-        found = index(order)
-        assert [found.chain_for(one).metadata.name for one in "AB"] == ["a", "c"]
-        said = [
+    """A decision stays the same once it stands in the objects: no type goes to and fro."""
+    agent_chains = [make_chain("a", "A"), make_chain("b", "A", "B"), make_chain("c", "B")]
+    for order in itertools.permutations(agent_chains):
+        indexed = index(order)
+        assert [indexed.chain_for(alert_type).metadata.name for alert_type in "AB"] == ["a", "c"]
+        decided = [
             make_chain(
-                one.metadata.name,
-                *one.spec.alert_types,
-                accepted=("False" if found.statuses[one.metadata.uid].acceptance else "True", 2),
+                agent_chain.metadata.name,
+                *agent_chain.spec.alert_types,
+                accepted=("False" if indexed.statuses[agent_chain.metadata.uid].acceptance else "True", 2),
             )
-            for one in order
+            for agent_chain in order
         ]
-        assert index(said).statuses == found.statuses
+        assert index(decided).statuses == indexed.statuses
 
 
 def test_no_type_of_a_rejected_chain_is_served(index: Indexer) -> None:
-    known = [make_chain("old", "A", age=1), make_chain("new", "A", "B")]
-    assert index(known).chain_for("A").metadata.name == "old"
+    agent_chains = [make_chain("old", "A", age=1), make_chain("new", "A", "B")]
+    assert index(agent_chains).chain_for("A").metadata.name == "old"
     with pytest.raises(chain_index.UnservedError) as error:
-        index(known).chain_for("B")
-    told = "No chain found for alert type 'B'. Available alert types: A. Chain 'new' has it and is not accepted: "
+        index(agent_chains).chain_for("B")
+    message = "No chain found for alert type 'B'. Available alert types: A. Chain 'new' has it and is not accepted: "
     assert error.value.problem == chain_index.Problem(
-        reason="ChainNotFound", message=f"{told}{conflict('A', 'old').message}"
+        reason="ChainNotFound", message=f"{message}{conflict('A', 'old').message}"
     )
 
 
 @pytest.mark.parametrize(
-    ("known", "types"),
+    ("agent_chains", "types"),
     [
         ([], "none"),
         ([make_chain("x", "C", "B"), make_chain("y", "A")], "A, B, C"),
@@ -145,10 +147,10 @@ def test_no_type_of_a_rejected_chain_is_served(index: Indexer) -> None:
     ],
 )
 def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
-    index: Indexer, known: list[chains.AgentChain], types: str
+    index: Indexer, agent_chains: list[chains.AgentChain], types: str
 ) -> None:
     with pytest.raises(chain_index.UnservedError) as error:
-        index(known).chain_for("X")
+        index(agent_chains).chain_for("X")
     assert error.value.problem == chain_index.Problem(
         reason="ChainNotFound", message=f"No chain found for alert type 'X'. Available alert types: {types}"
     )
@@ -213,7 +215,7 @@ def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(index: Indexe
         ({"mcpServers": ["k8s", "disk"]}, "MCP server 'disk'. Available MCP servers: k8s"),
     ],
 )
-def test_what_an_agent_of_the_chains_own_lacks_is_told_once_and_at_the_agent(
+def test_gap_of_an_agent_of_the_chains_own_is_told_once_and_at_the_agent(
     index: Indexer, own: dict[str, Any], missing: str, used: bool
 ) -> None:
     mine = make_chain("mine", "A", agent="Local" if used else "KubernetesAgent")
@@ -224,7 +226,7 @@ def test_what_an_agent_of_the_chains_own_lacks_is_told_once_and_at_the_agent(
     )
 
 
-def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index: Indexer) -> None:
+def test_problems_of_several_stages_are_told_at_once_and_never_twice(index: Indexer) -> None:
     mine = make_chain("mine", "A")
     look = mine.spec.stages[0]
     changes = [{"llm_provider": "second"}, {"llm_provider": "second"}, {"name": "end", "agent": "Nobody"}, {}]
@@ -237,7 +239,7 @@ def test_what_is_wrong_with_several_stages_is_told_at_once_and_never_twice(index
     )
 
 
-def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_the_first(index: Indexer) -> None:
+def test_problems_of_several_agents_are_told_with_the_reason_of_the_first(index: Indexer) -> None:
     agents = [{"name": "KubernetesAgent"}, {"name": "Nobody"}, {"name": "KubernetesAgent", "llmProvider": "second"}]
     mine = make_chain("mine", "A", agent=None, agents=agents)
     assert index([mine]).statuses["mine"].references == chain_index.Problem(
@@ -247,7 +249,7 @@ def test_what_is_wrong_with_each_of_several_agents_is_told_with_the_reason_of_th
     )
 
 
-def test_what_is_wrong_with_replicas_is_told_once(index: Indexer) -> None:
+def test_problem_of_replicas_is_told_once(index: Indexer) -> None:
     mine = make_chain("mine", "A", agent="Nobody", replicas=3)
     assert index([mine]).statuses["mine"].references == chain_index.Problem(
         reason="ReferenceNotFound",
@@ -334,9 +336,9 @@ def test_a_provider_that_cannot_be_used_is_told_where_it_would_be(
     index: Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
-    told = "; ".join(f"{place}: LLM provider 'second' cannot be used: {WHY}" for place in places)
+    message = "; ".join(f"{location}: LLM provider 'second' cannot be used: {WHY}" for location in places)
     assert index([mine]).statuses["mine"].references == (
-        chain_index.Problem(reason="ProviderUnusable", message=told) if told else None
+        chain_index.Problem(reason="ProviderUnusable", message=message) if message else None
     )
 
 
@@ -357,7 +359,7 @@ OFF = {"executiveSummary": {"enabled": False}, "chat": {"enabled": False}}
         ({}, {"executiveSummary": {"llmProvider": "second"}}, []),
     ],
 )
-def test_without_a_provider_of_its_own_it_is_the_platforms_provider_that_must_be_usable(
+def test_platforms_provider_must_be_usable_for_an_agent_without_one_of_its_own(
     platform: platforms.Platform, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
     """The chain's provider is for its stages: what follows them does not borrow it.
@@ -365,11 +367,11 @@ def test_without_a_provider_of_its_own_it_is_the_platforms_provider_that_must_be
     A summary and a chat without a block are left out: the first fails open, the second says it to who asks.
     """
     mine = with_spec(make_chain("mine", "A", **stage), llmProvider="second", **spec)
-    found = chain_index.ChainIndex(
+    indexed = chain_index.ChainIndex(
         [mine], platform=platform, unusable_providers={"first": WHY}, namespace="tarsy", own="tarsy"
     ).statuses["mine"]
-    told = "; ".join(f"{place}: LLM provider 'first' cannot be used: {WHY}" for place in places)
-    assert found.references == (chain_index.Problem(reason="ProviderUnusable", message=told) if told else None)
+    message = "; ".join(f"{location}: LLM provider 'first' cannot be used: {WHY}" for location in places)
+    assert indexed.references == (chain_index.Problem(reason="ProviderUnusable", message=message) if message else None)
 
 
 @pytest.mark.parametrize(
@@ -387,8 +389,8 @@ def test_unusable_fallback_is_reported_and_excludes_no_chain(
     index: Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
-    told = "; ".join(f"{place}: fallback LLM provider 'second' cannot be used: {WHY}" for place in places)
-    warning = chain_index.Problem(reason="FallbackUnusable", message=told) if told else None
+    message = "; ".join(f"{location}: fallback LLM provider 'second' cannot be used: {WHY}" for location in places)
+    warning = chain_index.Problem(reason="FallbackUnusable", message=message) if message else None
     status = index([mine]).statuses["mine"]
     assert (status.acceptance, status.references, status.warning) == (None, None, warning)
     assert index([mine]).chain_for("A") == mine
@@ -400,18 +402,18 @@ def test_the_platforms_fallback_that_cannot_be_used_is_told_once_and_where_it_is
     defaults = platform.defaults.model_copy(update={"fallback_providers": ["second"]})
     with_fallback = platform.model_copy(update={"defaults": defaults})
     mine = with_spec(make_chain("mine", "A", **SEVERAL), chat={}, executiveSummary={})
-    found = chain_index.ChainIndex(
+    indexed = chain_index.ChainIndex(
         [mine], platform=with_fallback, unusable_providers={"second": WHY}, namespace="tarsy", own="tarsy"
     ).statuses["mine"]
     message = f"Chain 'mine' stage 'look': fallback LLM provider 'second' cannot be used: {WHY}"
-    assert found.warning == chain_index.Problem(reason="FallbackUnusable", message=message)
-    assert found.problem is None
+    assert indexed.warning == chain_index.Problem(reason="FallbackUnusable", message=message)
+    assert indexed.problem is None
     cleared = with_spec(mine, fallbackProviders=[])
-    found = chain_index.ChainIndex(
+    indexed = chain_index.ChainIndex(
         [cleared], platform=with_fallback, unusable_providers={"second": WHY}, namespace="tarsy", own="tarsy"
     ).statuses["mine"]
-    assert found.warning is not None, "a summary and a chat have the platform's, whatever the chain clears"
-    assert found.warning.message.startswith("Chain 'mine' stage 'look' synthesis: ")
+    assert indexed.warning is not None, "a summary and a chat have the platform's, whatever the chain clears"
+    assert indexed.warning.message.startswith("Chain 'mine' stage 'look' synthesis: ")
 
 
 @pytest.mark.parametrize(
@@ -431,9 +433,9 @@ def test_the_platforms_fallback_that_cannot_be_used_is_told_once_and_where_it_is
 def test_a_chain_is_not_ready_where_a_fallback_is_unknown_or_is_all_that_it_has(
     index: Indexer, stage: dict[str, Any], problem: str
 ) -> None:
-    found = index([make_chain("mine", "A", **stage)]).statuses["mine"].problem
-    assert found
-    assert found.message == problem
+    unresolved = index([make_chain("mine", "A", **stage)]).statuses["mine"].problem
+    assert unresolved
+    assert unresolved.message == problem
 
 
 @pytest.mark.parametrize(
@@ -462,9 +464,9 @@ def test_a_chain_needs_the_servers_of_those_of_its_agents_that_use_tools(
 def test_chain_that_groups_by_owner_is_ready_and_warns_if_no_owner_is_looked_up(
     platform: platforms.Platform, by: str, this_cluster: webhooks.ThisCluster | None, reason: str | None
 ) -> None:
-    found = platform.model_copy(update={"ingest": webhooks.Ingest(this_cluster=this_cluster)})
+    settings = platform.model_copy(update={"ingest": webhooks.Ingest(this_cluster=this_cluster)})
     mine = with_spec(make_chain("mine", "A"), grouping={"by": by})
-    index = chain_index.ChainIndex([mine], platform=found, unusable_providers={}, namespace="tarsy", own="tarsy")
+    index = chain_index.ChainIndex([mine], platform=settings, unusable_providers={}, namespace="tarsy", own="tarsy")
     status = index.statuses["mine"]
     assert (status.problem, status.warning and status.warning.reason) == (None, reason)
 

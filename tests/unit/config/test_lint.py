@@ -1,4 +1,4 @@
-"""What is wrong with files, one change of a good one at a time: each is told, with its line, and nothing else is."""
+"""Problems of files, one change of a good file at a time: each is told with its line, and nothing else is."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def builtin() -> platforms.Platform:
 
 
 def linted(text: str, builtin: platforms.Platform) -> list[str]:
-    """What is said of chains, as lines."""
+    """Return the problems of chains, as lines."""
     try:
-        found = lint.problems(files.parse(text, file="f"), platform=builtin)
+        problems = lint.problems(files.parse(text, file="f"), platform=builtin)
     except files.FileError as error:
-        found = error.problems
-    return [str(problem) for problem in found]
+        problems = error.problems
+    return [str(problem) for problem in problems]
 
 
 def checked(text: str) -> list[str]:
-    """What is said of a platform file, as lines."""
+    """Return the problems of a platform file, as lines."""
     try:
         loader.loaded(files.parse(text, file="f")[0], environment=mutations.ENVIRONMENT)
     except files.FileError as error:
@@ -43,36 +43,36 @@ def checked(text: str) -> list[str]:
     return []
 
 
-def test_what_is_mutated_here_is_good(builtin: platforms.Platform) -> None:
+def test_files_that_are_mutated_here_are_good(builtin: platforms.Platform) -> None:
     assert linted(mutations.CHAIN, builtin) == []
     assert checked(mutations.PLATFORM) == []
     assert len(mutations.SHAPES + mutations.NAMES + mutations.SETTINGS) > 100
 
 
-@pytest.mark.parametrize(("old", "new", "told"), mutations.SHAPES + mutations.NAMES)
+@pytest.mark.parametrize(("old", "new", "expected"), mutations.SHAPES + mutations.NAMES)
 def test_mutation_of_a_chain_is_reported_with_its_line(
-    old: str, new: str, told: str, builtin: platforms.Platform
+    old: str, new: str, expected: str, builtin: platforms.Platform
 ) -> None:
     text, line = mutations.mutated(mutations.CHAIN, old, new)
-    found = linted(text, builtin)
-    where = "f: " if told.startswith("no AgentChain") else f"f:{line}: "
-    assert any(problem.startswith(where + told) for problem in found), found
+    problems = linted(text, builtin)
+    where = "f: " if expected.startswith("no AgentChain") else f"f:{line}: "
+    assert any(problem.startswith(where + expected) for problem in problems), problems
     follows = {"    agnt:": 2, "  - name: An": 1}  # a stage that has no agent then, an agent that is not there
-    elsewhere = [problem for problem in found if not problem.startswith(where)]
-    assert len(elsewhere) == next((many for start, many in follows.items() if new.startswith(start)), 0), found
+    elsewhere = [problem for problem in problems if not problem.startswith(where)]
+    assert len(elsewhere) == next((many for start, many in follows.items() if new.startswith(start)), 0), problems
 
 
-@pytest.mark.parametrize(("old", "new", "told"), mutations.SETTINGS)
-def test_mutation_of_a_platform_file_is_reported_with_its_line(old: str, new: str, told: str) -> None:
+@pytest.mark.parametrize(("old", "new", "expected"), mutations.SETTINGS)
+def test_mutation_of_a_platform_file_is_reported_with_its_line(old: str, new: str, expected: str) -> None:
     text, line = mutations.mutated(mutations.PLATFORM, old, new)
-    found = checked(text)
-    assert any(told in problem for problem in found), found
-    at = [problem for problem in found if problem.startswith(f"f:{line}: ")]
-    elsewhere = [problem for problem in found if problem not in at]
-    assert at or told.endswith("type is missing"), found
-    assert all(problem.endswith(("Field required", "type is missing")) for problem in elsewhere), found
-    assert "S3cret" not in "".join(found)
-    assert "AIza" not in "".join(found)
+    problems = checked(text)
+    assert any(expected in problem for problem in problems), problems
+    at = [problem for problem in problems if problem.startswith(f"f:{line}: ")]
+    elsewhere = [problem for problem in problems if problem not in at]
+    assert at or expected.endswith("type is missing"), problems
+    assert all(problem.endswith(("Field required", "type is missing")) for problem in elsewhere), problems
+    assert "S3cret" not in "".join(problems)
+    assert "AIza" not in "".join(problems)
 
 
 def leaves(node: yaml.Node | None) -> list[yaml.Node]:
@@ -92,8 +92,8 @@ def test_each_value_that_is_something_else_altogether_is_told_on_its_line(
         if text.splitlines()[line - 1].startswith("kind:"):
             continue  # another kind is not looked at
         mutated = text[: leaf.start_mark.index] + "[[1]]" + text[leaf.end_mark.index :]
-        found = linted(mutated, builtin) if kind == "chain" else checked(mutated)
-        assert any(problem.startswith(f"f:{line}: ") for problem in found), (line, found)
+        problems = linted(mutated, builtin) if kind == "chain" else checked(mutated)
+        assert any(problem.startswith(f"f:{line}: ") for problem in problems), (line, problems)
 
 
 def test_every_problem_is_told_at_once(builtin: platforms.Platform) -> None:
@@ -115,8 +115,8 @@ def test_every_problem_is_told_at_once(builtin: platforms.Platform) -> None:
     ]:
         text, line = mutations.mutated(text, old, new)
         expected.add(f"f:{line}")
-    found = linted(text, builtin)
-    assert {problem.partition(": ")[0] for problem in found} == expected, found
+    problems = linted(text, builtin)
+    assert {problem.partition(": ")[0] for problem in problems} == expected, problems
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_every_problem_of_a_platform_file_is_told_at_once() -> None:
     assert {problem.partition(": ")[0] for problem in checked(text)} == expected
 
 
-def test_what_is_broken_is_not_told_to_be_missing() -> None:
+def test_broken_setting_is_not_told_to_be_missing() -> None:
     text, _ = mutations.mutated(mutations.PLATFORM, "    type: google", "    type: gemini")
     assert len(checked(text)) == 1, "who refers to the provider is right"
     text, _ = mutations.mutated(mutations.PLATFORM, "\nmcp_servers:\n", "\nmcp_servers: 3\nx:\n")
@@ -190,7 +190,7 @@ def test_a_pattern_of_tools_that_fits_no_server_is_told_at_its_line(builtin: pla
         "deny": [".pods_*", "k.*"],
     }
     text = yaml.safe_dump(chain)
-    lines = [number for number, said in enumerate(text.splitlines(), 1) if said.endswith((".pods_*", "k.*"))]
+    lines = [number for number, written in enumerate(text.splitlines(), 1) if written.endswith((".pods_*", "k.*"))]
     over = "fits no tool of any MCP server: patterns are over server.tool, such as kubernetes-server.pods_log"
     available = "Available MCP servers: kubernetes-server"
     assert linted(text, builtin) == [
@@ -203,14 +203,14 @@ def test_a_list_of_chains_is_looked_into(builtin: platforms.Platform) -> None:
     chain = yaml.safe_load(mutations.CHAIN)
     chain["spec"]["maxIterations"] = 0
     text = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [chain]})
-    line = next(number for number, said in enumerate(text.splitlines(), 1) if "maxIterations" in said)
+    line = next(number for number, written in enumerate(text.splitlines(), 1) if "maxIterations" in written)
     assert linted(text, builtin) == [
         f"f:{line}: items.0.spec.maxIterations: Input should be greater than or equal to 1"
     ]
 
 
 @pytest.mark.parametrize("text", ["", "3", "[]", "kind: AgentChain", "kind: AgentChain\nmetadata: 3\nspec: [1]"])
-def test_what_is_no_chain_is_told(text: str, builtin: platforms.Platform) -> None:
+def test_document_that_is_no_chain_is_told(text: str, builtin: platforms.Platform) -> None:
     assert linted(text, builtin)
 
 
@@ -233,9 +233,20 @@ WRONG: st.SearchStrategy[Any] = st.sampled_from(
 )
 
 
-def places(data: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    below = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    return [at, *(place for key, value in below for place in places(value, (*at, key)))]
+def places(document: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    below = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [at, *(location for key, value in below for location in places(value, (*at, key)))]
+
+
+def test_reference_of_a_chain_without_a_name_has_a_subject(builtin: platforms.Platform) -> None:
+    text = mutations.CHAIN.replace("  name: pod-crash\n", "", 1).replace(
+        "llmProvider: google-default", "llmProvider: x"
+    )
+    assert any(
+        re.match(r"f:\d+: The chain references unknown LLM provider 'x'", each) for each in linted(text, builtin)
+    )
 
 
 @pytest.mark.parametrize("kind", ["chain", "platform"])
@@ -244,12 +255,12 @@ def test_whatever_is_written_is_taken_or_told_with_a_line(kind: str, data: st.Da
     text = mutations.CHAIN if kind == "chain" else mutations.PLATFORM
     read = yaml.safe_load(text)
     for _ in range(data.draw(st.integers(1, 3))):
-        *path, last = data.draw(st.sampled_from([place for place in places(read) if place]))
+        *path, last = data.draw(st.sampled_from([location for location in places(read) if location]))
         inner = read
         for step in path:
             inner = inner[step]
         inner[last] = data.draw(WRONG)
-    found = (
+    problems = (
         linted(yaml.safe_dump(read), loader.platform_file(None)) if kind == "chain" else checked(yaml.safe_dump(read))
     )
-    assert all(re.match(r"f:[1-9]\d*: \S|f: no AgentChain in it$", problem) for problem in found)
+    assert all(re.match(r"f:[1-9]\d*: \S|f: no AgentChain in it$", problem) for problem in problems)

@@ -1,4 +1,4 @@
-"""Which tools an agent is offered, and what an alert may say of it: whoever has a say takes away, and nobody gives."""
+"""Tool selection of agents and alerts: each level can take tools away, and none can grant them."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def server(**fields: Any) -> platforms.MCPServer:
     return platforms.MCPServer.model_validate({"transport": {"type": "http", "url": "http://s/mcp"}, **fields})
 
 
-def of(names: str, tools: dict[str, Any]) -> list[str]:
-    (found,) = tool_filters.filters(chains.Tools.model_validate(tools)) or (tool_filters.Filter(),)
-    return [name for name in names.split() if found.admits(name)]
+def admitted_names(names: str, tools: dict[str, Any]) -> list[str]:
+    (tool_filter,) = tool_filters.filters(chains.Tools.model_validate(tools)) or (tool_filters.Filter(),)
+    return [name for name in names.split() if tool_filter.admits(name)]
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def of(names: str, tools: dict[str, Any]) -> list[str]:
     ],
 )
 def test_deny_wins_over_allow_and_case_counts(tools: dict[str, list[str]], admitted: str) -> None:
-    assert of("k8s.get k8s.GET k8s.delete prom.query", tools) == admitted.split()
+    assert admitted_names("k8s.get k8s.GET k8s.delete prom.query", tools) == admitted.split()
 
 
 @pytest.mark.parametrize(
-    ("said", "offered"),
+    ("settings", "offered"),
     [
         ({}, "get list pods.log"),
         ({"write_tools": ["delete"]}, "get list pods.log delete"),
@@ -62,9 +62,9 @@ def test_deny_wins_over_allow_and_case_counts(tools: dict[str, list[str]], admit
     ],
 )
 def test_a_tool_that_may_write_is_offered_only_where_the_platform_file_names_it(
-    said: dict[str, Any], offered: str
+    settings: dict[str, Any], offered: str
 ) -> None:
-    assert [tool.name for tool in TOOLS if tool_filters.is_offered(tool, server(**said))] == offered.split()
+    assert [tool.name for tool in TOOLS if tool_filters.is_offered(tool, server(**settings))] == offered.split()
 
 
 WORDS = ["*", "k8s.*", "*.get", "k8s.[!g]*", "prom.query", "*.pods?*", "*.delete", "k8s.pods.log"]
@@ -73,22 +73,22 @@ CHOICES = st.fixed_dictionaries({}, optional={"allow": PATTERNS, "deny": PATTERN
 
 
 @hypothesis.given(
-    said=st.tuples(CHOICES, CHOICES, CHOICES, CHOICES),
+    levels=st.tuples(CHOICES, CHOICES, CHOICES, CHOICES),
     own=st.booleans(),
     write=st.lists(st.sampled_from(["*", "delete", "r?n"]), max_size=2),
 )
 def test_whatever_the_levels_say_each_only_takes_away(
-    said: tuple[dict[str, Any], ...], own: bool, write: Sequence[str]
+    levels: tuple[dict[str, Any], ...], own: bool, write: Sequence[str]
 ) -> None:
     """Over all levels at once: what is left is what each one by itself leaves."""
-    agent, stage, member, alert = said
+    agent, stage, member, alert = levels
 
     def left(agent: dict[str, Any], stage: dict[str, Any], member: dict[str, Any], alert: dict[str, Any]) -> set[str]:
         platform = platform_of(agent=None if own else agent, write_tools=list(write))
         spec = spec_of(agent=agent if own else None, stage=stage, member=member)
         mcp = investigations.MCP(tools=chains.Tools.model_validate(alert)) if alert else None
-        (found,) = grants.agents(platform, chain_name="c", chain=spec, mcp=mcp)
-        return set(grants.granted(found, platform, CATALOGUE))
+        (granted_agent,) = grants.agents(platform, chain_name="c", chain=spec, mcp=mcp)
+        return set(grants.granted(granted_agent, platform, CATALOGUE))
 
     alone = [left(agent, {}, {}, {}), left({}, stage, {}, {}), left({}, {}, member, {}), left({}, {}, {}, alert)]
     together = left(agent, stage, member, alert)
@@ -162,14 +162,14 @@ def selected(mcp: dict[str, Any]) -> list[resolve.ResolvedAgent]:
         ({"tools": {"allow": ["k8s.get"]}}, [("k8s",), ("prom",), (), ()]),
     ],
 )
-def test_no_agent_gains_a_server_by_an_alert_but_one_that_is_selectable(
+def test_agent_gains_no_server_by_an_alert_but_one_that_is_selectable(
     mcp: dict[str, Any], servers: list[tuple[str, ...]]
 ) -> None:
-    found = selected(mcp)
-    assert [agent.servers for agent in found] == servers
-    for agent in found:
-        told = (("web", "Ask little."),) if "web" in agent.servers else ()
-        assert agent.server_instructions == told
+    agents = selected(mcp)
+    assert [agent.servers for agent in agents] == servers
+    for agent in agents:
+        instructions = (("web", "Ask little."),) if "web" in agent.servers else ()
+        assert agent.server_instructions == instructions
 
 
 def test_an_alerts_tools_are_those_of_the_servers_that_it_names() -> None:
@@ -180,7 +180,7 @@ def test_an_alerts_tools_are_those_of_the_servers_that_it_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "left"),
+    ("switches", "left"),
     [
         (None, NATIVE),
         ({}, NATIVE),
@@ -190,16 +190,16 @@ def test_an_alerts_tools_are_those_of_the_servers_that_it_names() -> None:
     ],
 )
 def test_native_tools_are_only_switched_off_and_so_for_fallbacks_and_questions(
-    said: dict[str, bool] | None, left: list[str]
+    switches: dict[str, bool] | None, left: list[str]
 ) -> None:
-    mcp = investigations.MCP.model_validate({"nativeTools": said})
+    mcp = investigations.MCP.model_validate({"nativeTools": switches})
     platform = platform_of(agent={})
     (agent,) = grants.agents(platform, chain_name="c", chain=spec_of(), mcp=mcp)
     chats = platform.model_copy(update={"agents": {**platform.agents, "ChatAgent": platforms.Agent()}})
     chat = resolve.chat_for(chats, chain_name="c", chain=spec_of(), mcp=mcp)
-    for one in (agent, chat):
-        assert list(one.native.offered) == left
-        assert [list(fallback.native.offered) for fallback in one.fallbacks] == [left]
+    for settled in (agent, chat):
+        assert list(settled.native.offered) == left
+        assert [list(fallback.native.offered) for fallback in settled.fallbacks] == [left]
 
 
 def test_an_alert_does_not_switch_on_what_an_agent_has_switched_off() -> None:
@@ -264,13 +264,13 @@ ALL = "Available tools: k8s.get, k8s.list, k8s.pods.log, prom.query"
         ({}, None),
     ],
 )
-def test_what_an_alert_names_and_is_not_there_is_told_with_what_there_is(
+def test_name_in_an_alert_that_is_not_there_is_told_with_what_there_is(
     mcp: dict[str, Any], problem: str | None
 ) -> None:
-    """Of a server that nobody has been connected to yet (web) nothing is known, and nothing is refused."""
+    """Nothing is known of a server that has not been connected to yet (web), and nothing is refused."""
     asked = investigations.MCP.model_validate(mcp)
-    told = grants.selection_problem(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
-    assert told == problem
+    refusal = grants.selection_problem(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
+    assert refusal == problem
 
 
 @pytest.mark.parametrize(
@@ -288,9 +288,9 @@ def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
     for mcp in ({"servers": [{"name": "k8s", "tools": ["get"]}]}, {"tools": {"allow": ["k8s.get"]}}):
         asked = investigations.MCP.model_validate({"servers": [{"name": "k8s"}], **mcp})
         platform, spec = platform_of(agent=agent, **settings), spec_of()
-        told = grants.selection_problem(asked, platform, there, chain_name="c", chain=spec)
-        assert told is not None
-        assert told.endswith((f"{NOT_HAD}: {why}. Available tools: list", f"{why}. Available tools: k8s.list"))
+        refusal = grants.selection_problem(asked, platform, there, chain_name="c", chain=spec)
+        assert refusal is not None
+        assert refusal.endswith((f"{NOT_HAD}: {why}. Available tools: list", f"{why}. Available tools: k8s.list"))
         denies = investigations.MCP(tools=chains.Tools(deny=["k8s.get"]))
         assert grants.selection_problem(denies, platform, there, chain_name="c", chain=spec) is None
 
@@ -305,7 +305,7 @@ def test_a_pattern_that_matches_a_tool_of_a_server_may_fit_that_server(pattern: 
 
 
 @pytest.mark.parametrize(
-    ("mcp", "place"),
+    ("mcp", "location"),
     [
         ({"servers": [{"name": "k8s"}, {"name": "k8s"}]}, "servers: Value error, MCP server 'k8s' is named twice"),
         ({"servers": [{"name": "k8s", "tools": []}]}, "servers.0.tools: List should have at least 1 item"),
@@ -319,11 +319,11 @@ def test_a_pattern_that_matches_a_tool_of_a_server_may_fit_that_server(pattern: 
         ({"server": []}, "server: Extra inputs are not permitted"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(mcp: dict[str, Any], place: str) -> None:
+def test_senseless_selection_is_refused_with_its_place(mcp: dict[str, Any], location: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         investigations.MCP.model_validate(mcp)
-    (found,) = error.value.errors()
-    assert f"{'.'.join(map(str, found['loc']))}: {found['msg']}".startswith(place)
+    (error_details,) = error.value.errors()
+    assert f"{'.'.join(map(str, error_details['loc']))}: {error_details['msg']}".startswith(location)
 
 
 def index_of(platform: platforms.Platform, spec: chains.Spec) -> tuple[chain_index.ChainIndex, chains.AgentChain]:
@@ -336,9 +336,9 @@ def index_of(platform: platforms.Platform, spec: chains.Spec) -> tuple[chain_ind
 def test_a_chain_says_which_tools_its_agents_are_not_offered() -> None:
     platform = platform_of(agent={}, write_tools=["run"], tools={"deny": ["list"]})
     index, made = index_of(platform, spec_of())
-    found = index.status(made, CATALOGUE)
-    assert (found.problem, index.statuses["u"].warning) == (None, None)
-    assert found.warning == chain_index.Problem(
+    status = index.status(made, CATALOGUE)
+    assert (status.problem, index.statuses["u"].warning) == (None, None)
+    assert status.warning == chain_index.Problem(
         reason="ToolsNotOffered",
         message="MCP server 'k8s' has tools that are not offered, because they may write, and "
         "mcp_servers.k8s.write_tools does not name them: delete, pods_exec; MCP server 'k8s' has tools that are not "
@@ -347,22 +347,22 @@ def test_a_chain_says_which_tools_its_agents_are_not_offered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "told"),
+    ("stage", "has_warning"),
     [
         ({"allow": ["k8s.get"]}, False),
         ({"allow": ["*.run"]}, True),
         ({"deny": ["*.delete", "*.pods_*", "*.run"]}, False),
     ],
 )
-def test_a_tool_that_a_chain_does_not_want_anyway_is_not_told(stage: dict[str, Any], told: bool) -> None:
+def test_a_tool_that_a_chain_does_not_want_anyway_is_not_told(stage: dict[str, Any], has_warning: bool) -> None:
     index, made = index_of(platform_of(agent={}), spec_of(stage=stage))
-    found = index.status(made, CATALOGUE).warning
-    assert bool(found) == told
-    assert found is None or found.message.endswith("does not name them: run")
+    warning = index.status(made, CATALOGUE).warning
+    assert bool(warning) == has_warning
+    assert warning is None or warning.message.endswith("does not name them: run")
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("tool_settings", "expected"),
     [
         ({"agent": {"deny": ["p*.pod_*"]}}, f"spec.agents.0.tools.deny.0: 'p*.pod_*' matches no tool. {EVERY}"),
         (
@@ -380,28 +380,30 @@ def test_a_tool_that_a_chain_does_not_want_anyway_is_not_told(stage: dict[str, A
     ],
 )
 def test_a_chain_says_which_of_its_patterns_fit_no_tool_and_which_agents_have_none(
-    said: dict[str, Any], told: str | None
+    tool_settings: dict[str, Any], expected: str | None
 ) -> None:
-    """Of the server that an alert may add (web) the tools are not known: what may fit one of them is not told."""
-    index, made = index_of(platform_of(agent={}, tools={"allow": ["get", "list"]}), spec_of(**{"agent": {}, **said}))
-    found = index.status(made, CATALOGUE)
-    assert found.problem is None
-    reason, message = (found.warning.reason, found.warning.message) if found.warning else ("", "")
-    if told is None:
+    """The tools of a server that an alert may add (web) are not known: no pattern that may fit one is told."""
+    index, made = index_of(
+        platform_of(agent={}, tools={"allow": ["get", "list"]}), spec_of(**{"agent": {}, **tool_settings})
+    )
+    status = index.status(made, CATALOGUE)
+    assert status.problem is None
+    reason, message = (status.warning.reason, status.warning.message) if status.warning else ("", "")
+    if expected is None:
         assert reason in ("", "ToolsNotOffered")
     else:
-        assert (reason, message.split("; MCP server")[0]) == ("PatternsMatchNothing", told)
+        assert (reason, message.split("; MCP server")[0]) == ("PatternsMatchNothing", expected)
 
 
 def test_the_patterns_of_the_platform_files_agents_are_told_by_chains_and_by_the_check_of_the_file() -> None:
     platform = platform_of(agent={"deny": ["k8s.pods"], "allow": ["prom.*", "k8s.drop"]}, tools={"deny": ["query"]})
-    told = ["agents.A.tools.allow.1: 'k8s.drop' matches no tool"]
-    told += [f"agents.A.tools.deny.0: 'k8s.pods' matches no tool. {EVERY}"]
-    assert list(ineffective.unfit_in_file(platform, CATALOGUE)) == told
+    unfit_patterns = ["agents.A.tools.allow.1: 'k8s.drop' matches no tool"]
+    unfit_patterns += [f"agents.A.tools.deny.0: 'k8s.pods' matches no tool. {EVERY}"]
+    assert list(ineffective.unfit_in_file(platform, CATALOGUE)) == unfit_patterns
     index, made = index_of(platform, spec_of())
-    found = index.status(made, CATALOGUE).warning
-    assert found is not None
-    assert found.message.startswith("; ".join(f"platform file: {one}" for one in told))
+    warning = index.status(made, CATALOGUE).warning
+    assert warning is not None
+    assert warning.message.startswith("; ".join(f"platform file: {pattern}" for pattern in unfit_patterns))
     nothing = platform_of(agent={"allow": ["*.delete"]})
     assert list(ineffective.unfit_in_file(nothing, CATALOGUE)) == [
         "agents.A gets no tool of its MCP servers (k8s, prom)"
@@ -409,13 +411,13 @@ def test_the_patterns_of_the_platform_files_agents_are_told_by_chains_and_by_the
     assert list(ineffective.unfit_in_file(nothing, {})) == []
 
 
-def test_of_very_many_tools_the_first_are_told() -> None:
+def test_first_of_very_many_tools_are_told() -> None:
     many = [tool_filters.Tool(name=f"tool-{number}", read_only=False) for number in range(1000)]
     index, made = index_of(platform_of(agent={}), spec_of())
-    found = index.status(made, {"k8s": many}).warning
-    assert found is not None
-    assert found.message.endswith("tool-18, tool-19 and 980 more")
-    assert len(found.message) < 500
+    warning = index.status(made, {"k8s": many}).warning
+    assert warning is not None
+    assert warning.message.endswith("tool-18, tool-19 and 980 more")
+    assert len(warning.message) < 500
 
 
 def test_chain_that_cannot_run_has_only_that_problem() -> None:

@@ -227,24 +227,26 @@ def test_a_hundred_namespaces_can_be_served(file: Path) -> None:
 
 def test_a_problem_behind_a_broken_element_of_a_list_has_its_own_place_and_line(file: Path) -> None:
     patterns = ("pods_l*", "kubernetes-server.*", "x_[", "nope.pods_*")
-    file.write_text("agents:\n  A:\n    tools:\n      deny:\n" + "".join(f"      - '{one}'\n" for one in patterns))
+    file.write_text(
+        "agents:\n  A:\n    tools:\n      deny:\n" + "".join(f"      - '{pattern}'\n" for pattern in patterns)
+    )
     with pytest.raises(loader.ConfigError) as error:
         loader.platform_file(file)
-    told = [line.split(" ")[:2] for line in str(error.value).splitlines()]
+    locations = [line.split(" ")[:2] for line in str(error.value).splitlines()]
     expected = ((5, 0), (7, 2), (8, 3))
-    assert told == [[f"{file}:{line}:", f"agents.A.tools.deny.{index}:"] for line, index in expected]
+    assert locations == [[f"{file}:{line}:", f"agents.A.tools.deny.{index}:"] for line, index in expected]
 
 
 @pytest.mark.parametrize(
     "url",
     ["nope", "not a url", "host:8080", "ftp://host/", "http://", "http://ho st/", "http://h:99999/", "http://[::1/"],
 )
-def test_what_is_no_url_is_refused_with_an_example(file: Path, url: str) -> None:
-    told = "not a URL: write one with http or https, such as http://127.0.0.1:8080"
+def test_text_that_is_no_url_is_refused_with_an_example(file: Path, url: str) -> None:
+    message = "not a URL: write one with http or https, such as http://127.0.0.1:8080"
     file.write_text(f'mcp_servers: {{k: {{transport: {{type: http, url: "{url}"}}}}}}')
-    assert refused(file) == [f"mcp_servers.k.transport.url: {told}"]
+    assert refused(file) == [f"mcp_servers.k.transport.url: {message}"]
     file.write_text(f'llm_providers: {{g: {{type: google, model: m, base_url: "{url}"}}}}')
-    assert refused(file) == [f"llm_providers.g.base_url: {told}"]
+    assert refused(file) == [f"llm_providers.g.base_url: {message}"]
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:8080/mcp", "https://host", "http://[::1]:1"])
@@ -267,13 +269,13 @@ def test_a_question_has_five_minutes_where_nothing_is_said(file: Path, text: str
     assert loader.platform_file(file).limits.chat == meant
 
 
-def test_no_cooldown_is_one(file: Path) -> None:
+def test_cooldown_of_zero_is_one(file: Path) -> None:
     file.write_text("ingest: {cooldown: 0s}")
     assert loader.platform_file(file).ingest.cooldown == timedelta(0)
 
 
 @pytest.mark.parametrize("value", ["20", "20 s", "1.5s", "-1s", "s", "1h30m", "99999999999d"])
-def test_what_is_no_duration_is_refused_with_an_example(file: Path, value: str) -> None:
+def test_text_that_is_no_duration_is_refused_with_an_example(file: Path, value: str) -> None:
     file.write_text(f"queue: {{lease: {value}}}")
     (problem,) = refused(file)
     assert problem == "queue.lease: not a duration: write a number and ms, s, m, h or d, such as 20s"
@@ -383,9 +385,9 @@ def test_a_key_in_the_wrong_place_is_not_shown(file: Path, text: str) -> None:
 def test_the_api_trusts_the_proxies_that_are_named(file: Path) -> None:
     assert loader.platform_file(None).api.trusted_proxies == []
     file.write_text("api: {trusted_proxies: [10.0.0.5, 10.1.0.0/16, 'fd00::/8'], requests_per_second: 5, burst: 10}")
-    found = loader.platform_file(file).api
-    assert [str(network) for network in found.trusted_proxies] == ["10.0.0.5/32", "10.1.0.0/16", "fd00::/8"]
-    assert (found.requests_per_second, found.burst) == (5, 10)
+    api = loader.platform_file(file).api
+    assert [str(network) for network in api.trusted_proxies] == ["10.0.0.5/32", "10.1.0.0/16", "fd00::/8"]
+    assert (api.requests_per_second, api.burst) == (5, 10)
 
 
 @pytest.mark.parametrize(
@@ -434,11 +436,11 @@ REMOTE = "mcp_servers: {k: {transport: {type: http, url: 'https://h/mcp', %s}}}"
         ),
     ],
 )
-def test_what_is_wrong_with_who_we_are_to_a_server_is_told_without_it(file: Path, keys: str, problem: str) -> None:
+def test_wrong_credentials_for_a_server_are_told_without_them(file: Path, keys: str, problem: str) -> None:
     file.write_text(REMOTE.replace("url: 'https://h/mcp', ", "") % keys if "url:" in keys else REMOTE % keys)
-    (told,) = refused(file)
-    assert problem in told
-    assert "s3cret" not in told
+    (message,) = refused(file)
+    assert problem in message
+    assert "s3cret" not in message
 
 
 def test_tls_belongs_to_https(file: Path) -> None:

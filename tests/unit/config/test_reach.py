@@ -1,4 +1,4 @@
-"""What a namespace may use: of a chain, all that it can reach, and of two namespaces, what both may use."""
+"""Access of namespaces: for a chain, all that it can reach, and for two namespaces, what both may use."""
 
 from __future__ import annotations
 
@@ -46,8 +46,10 @@ def index(
     return chain_index.ChainIndex(listed, platform=of, unusable_providers={}, namespace=namespace, own=own)
 
 
-def problem(of: chains.AgentChain, known: platforms.Platform, *, namespace: str = TEAM) -> chain_index.Problem | None:
-    return index(of, of=known, namespace=namespace).statuses[of.metadata.uid].problem
+def problem(
+    of: chains.AgentChain, settings: platforms.Platform, *, namespace: str = TEAM
+) -> chain_index.Problem | None:
+    return index(of, of=settings, namespace=namespace).statuses[of.metadata.uid].problem
 
 
 PAIR = [{"name": "look", "agents": [{"name": "A"}, {"name": "A"}]}]
@@ -76,9 +78,9 @@ def test_all_that_a_chain_reaches_has_to_be_allowed_in_its_namespace_and_the_inv
     spec: dict[str, Any], allowed: list[str] | None
 ) -> None:
     settings = {} if allowed is None else {"allowed_namespaces": allowed}
-    known = platform(providers={"x": settings}, servers={"x": settings})
+    platform_settings = platform(providers={"x": settings}, servers={"x": settings})
     of_operator = chain(**spec)
-    here = problem(of_operator, known)
+    here = problem(of_operator, platform_settings)
     assert here is not None
     assert here.reason == "ReferenceNotPermitted"
     excluded = TEAM if OWN in (allowed if allowed is not None else [OWN]) else OWN
@@ -86,15 +88,15 @@ def test_all_that_a_chain_reaches_has_to_be_allowed_in_its_namespace_and_the_inv
     assert f" 'x', which is not allowed in namespace '{excluded}'. Allowed namespaces: {listed}" in here.message
     assert here.message.startswith("Chain 'c'")
     # Where it belongs, only its own namespace counts: that is what its conditions say.
-    at_home = problem(of_operator, known, namespace=OWN)
+    at_home = problem(of_operator, platform_settings, namespace=OWN)
     assert (at_home is None) == (allowed is None or OWN in allowed)
-    of_team = problem(chain(namespace=TEAM, **spec), known)
+    of_team = problem(chain(namespace=TEAM, **spec), platform_settings)
     assert (of_team is None) == (allowed is not None and TEAM in allowed)
 
 
 @pytest.mark.parametrize("allowed", [["*"], [OWN, TEAM], [TEAM, "x", OWN]], ids=str)
 @pytest.mark.parametrize("spec", REACHED.values(), ids=REACHED)
-def test_what_both_namespaces_may_use_is_usable(spec: dict[str, Any], allowed: list[str]) -> None:
+def test_names_that_both_namespaces_may_use_are_usable(spec: dict[str, Any], allowed: list[str]) -> None:
     settings = {"allowed_namespaces": allowed}
     assert problem(chain(**spec), platform(providers={"x": settings}, servers={"x": settings})) is None
 
@@ -103,22 +105,25 @@ def test_providers_of_the_defaults_and_of_summaries_count_too() -> None:
     fallback = platform(providers={"x": {}}).model_copy(
         update={"defaults": platforms.Defaults(llm_provider="main", fallback_providers=["x"])}
     )
-    found = problem(chain(), fallback)
-    assert found is not None
-    assert "fallbackProviders references LLM provider 'x', which is not allowed in namespace 'team-a'" in found.message
+    found_problem = problem(chain(), fallback)
+    assert found_problem is not None
+    assert (
+        "fallbackProviders references LLM provider 'x', which is not allowed in namespace 'team-a'"
+        in found_problem.message
+    )
     summarizer = {"allowed_namespaces": ["*"], "summarization": {"llm_provider": "x"}}
-    found = problem(chain(), platform(providers={"x": {}}, servers={"k8s": summarizer}))
-    assert found is not None
-    assert found.message == (
+    found_problem = problem(chain(), platform(providers={"x": {}}, servers={"k8s": summarizer}))
+    assert found_problem is not None
+    assert found_problem.message == (
         "Chain 'c' stage 'look' references MCP server 'k8s', whose summaries need LLM provider 'x', which is not "
         "allowed in namespace 'team-a'. Allowed namespaces: tarsy"
     )
 
 
 def test_an_alert_cannot_select_a_server_that_its_namespace_may_not_use() -> None:
-    known = platform(servers={"mine": {"selectable": True}, "open": {"selectable": True, **EVERYWHERE}})
+    settings = platform(servers={"mine": {"selectable": True}, "open": {"selectable": True, **EVERYWHERE}})
     used = chain()
-    team = index(used, of=known)
+    team = index(used, of=settings)
     assert [choice.name for choice in team.selectable_servers(used, catalogue={})] == ["k8s", "open"]
     team.check_tool_selection(used, investigations.MCP(servers=[investigations.MCPServer(name="open")]), {})
     with pytest.raises(chain_index.UnservedError) as refused:
@@ -127,7 +132,7 @@ def test_an_alert_cannot_select_a_server_that_its_namespace_may_not_use() -> Non
         "mcp.servers.0 references MCP server 'mine', which is not allowed in namespace 'team-a'. "
         "Allowed namespaces: tarsy"
     )
-    home = index(used, of=known, namespace=OWN)
+    home = index(used, of=settings, namespace=OWN)
     home.check_tool_selection(used, investigations.MCP(servers=[investigations.MCPServer(name="mine")]), {})
 
 
@@ -178,16 +183,16 @@ ALLOWED = st.none() | st.lists(NAMES, max_size=3, unique=True)
     ),
     selected=st.none() | st.lists(st.sampled_from(["s", "t"]), max_size=2, unique=True),
 )
-def test_nothing_is_resolved_that_one_of_both_namespaces_may_not_use(
+def test_restriction_of_one_of_both_namespaces_keeps_a_name_from_being_resolved(
     allowed: tuple[list[str] | None, ...], home: str, spec: dict[str, Any], selected: list[str] | None
 ) -> None:
     lists = dict(zip("pqst", allowed, strict=True))
     settings = {name: {} if names is None else {"allowed_namespaces": names} for name, names in lists.items()}
-    known = platform(
+    platform_settings = platform(
         providers={name: settings[name] for name in "pq"},
         servers={name: settings[name] | {"selectable": True} for name in "st"},
     )
-    restricted = reach.platform_for(known, [home, TEAM], own=OWN)
+    restricted = reach.platform_for(platform_settings, [home, TEAM], own=OWN)
     parsed = chain(namespace=home, **spec).spec
     stage = parsed.stages[0]
     mcp = None if selected is None else investigations.MCP(servers=[investigations.MCPServer(name=n) for n in selected])
@@ -207,7 +212,7 @@ def test_nothing_is_resolved_that_one_of_both_namespaces_may_not_use(
 
 
 def test_lint_knows_the_namespaces_of_chains_that_name_one() -> None:
-    known = platform(providers={"x": {"allowed_namespaces": [TEAM]}, "own": {}})
+    settings = platform(providers={"x": {"allowed_namespaces": [TEAM]}, "own": {}})
 
     def linted(namespace: str, provider: str) -> list[str]:
         text = (
@@ -215,11 +220,11 @@ def test_lint_knows_the_namespaces_of_chains_that_name_one() -> None:
             f"metadata: {{name: c{namespace and f', namespace: {namespace}'}}}\n"
             f"spec: {{alertTypes: [A], stages: [{{name: look, agent: A, llmProvider: {provider}}}]}}\n"
         )
-        return [str(each) for each in lint.problems(files.parse(text, file="f"), platform=known)]
+        return [str(each) for each in lint.problems(files.parse(text, file="f"), platform=settings)]
 
     assert linted("", "x") == linted(TEAM, "x") == linted(OTHER, "own") == []
-    (told,) = linted(OTHER, "x")
-    assert told == (
+    (line,) = linted(OTHER, "x")
+    assert line == (
         "f:4: Chain 'c' stage 'look' references LLM provider 'x', which is not allowed in namespace 'team-b'. "
         "Allowed namespaces: team-a"
     )
@@ -240,7 +245,7 @@ def test_a_list_of_namespaces_has_names_or_the_asterisk() -> None:
 
 
 def test_namespaces_that_are_not_served_are_told() -> None:
-    known = platform(
+    settings = platform(
         providers={"x": {"allowed_namespaces": [TEAM, OWN, "*"]}}, servers={"s": {"allowed_namespaces": ["team-x"]}}
     ).model_copy(
         update={
@@ -252,12 +257,12 @@ def test_namespaces_that_are_not_served_are_told() -> None:
             },
         }
     )
-    assert reach.unserved(known, own="") == [], "one that is not known may be the operator's own"
-    told = "is not served and has no effect: add it to namespaces, or remove it"
-    assert reach.unserved(known, own=OWN) == [
-        f"llm_providers.x.allowed_namespaces: '{TEAM}' {told}",
-        f"mcp_servers.s.allowed_namespaces: 'team-x' {told}",
-        f"deliveries.hook.allowed_namespaces: '{TEAM}' {told}",
-        f"budgets.team.of: 'team-x' {told}",
+    assert reach.unserved(settings, own="") == [], "one that is not known may be the operator's own"
+    remedy = "is not served and has no effect: add it to namespaces, or remove it"
+    assert reach.unserved(settings, own=OWN) == [
+        f"llm_providers.x.allowed_namespaces: '{TEAM}' {remedy}",
+        f"mcp_servers.s.allowed_namespaces: 'team-x' {remedy}",
+        f"deliveries.hook.allowed_namespaces: '{TEAM}' {remedy}",
+        f"budgets.team.of: 'team-x' {remedy}",
     ]
-    assert reach.unserved(known.model_copy(update={"namespaces": [TEAM, "team-x"]}), own=OWN) == []
+    assert reach.unserved(settings.model_copy(update={"namespaces": [TEAM, "team-x"]}), own=OWN) == []

@@ -22,7 +22,7 @@ def text(iterations: int = 5, *, more: str = "") -> str:
 
 
 def watching(path: Path, **environment: str) -> reload.Watch:
-    beside: Callable[[platforms.Platform], set[Path]] = lambda found: credentials.key_files(found, environment)  # noqa: E731
+    beside: Callable[[platforms.Platform], set[Path]] = lambda loaded: credentials.key_files(loaded, environment)  # noqa: E731
     return reload.Watch(path, environment=environment, other_files=beside)
 
 
@@ -37,9 +37,9 @@ def settle(watch: reload.Watch) -> bool:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    found = tmp_path / "tarsy.yaml"
-    found.write_text(text())
-    return found
+    path = tmp_path / "tarsy.yaml"
+    path.write_text(text())
+    return path
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def renamed(file: Path, content: str) -> None:
 
 
 def of_the_same_time(file: Path, content: str) -> None:
-    """As long and as old as before, under the same number: only what it says is another."""
+    """Edit a file without a change of its length, its time and its inode: only its content is another."""
     before = file.stat()
     file.write_text(content)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -66,7 +66,7 @@ def of_the_same_time(file: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("change", [edited, renamed, of_the_same_time])
-def test_what_is_changed_is_loaded_once_it_has_settled(
+def test_changed_file_is_loaded_once_it_has_settled(
     file: Path, watch: reload.Watch, change: Callable[[Path, str], None]
 ) -> None:
     assert not settle(watch)
@@ -128,7 +128,7 @@ DANGLING = "agents: {A: {llm_provider: nobody}}\n"
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "problem"),
     [
         (vanish, f": No such file or directory: {PUT_BACK}"),
         (to_folder, ": Is a directory"),
@@ -142,14 +142,14 @@ DANGLING = "agents: {A: {llm_provider: nobody}}\n"
     ],
     ids=["gone", "folder", "pipe", "loop", "binary", "10 MB", "variable", "two documents", "dangling"],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_line_and_changes_nothing(
-    file: Path, watch: reload.Watch, spoil: Callable[[Path], None], said: str
+def test_problem_is_told_with_its_line_and_changes_nothing(
+    file: Path, watch: reload.Watch, spoil: Callable[[Path], None], problem: str
 ) -> None:
     before = watch.loaded
     spoil(file)
     assert (watch.changed(), watch.problem) == (False, "")
     assert watch.changed()
-    assert watch.problem.startswith(f"{file}{said}")
+    assert watch.problem.startswith(f"{file}{problem}")
     assert watch.loaded is before
     assert not settle(watch), "it is told once"
 
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_told_with_its_line_and_changes_nothing(
     assert (watch.problem, watch.loaded) == ("", before)
 
 
-def test_what_is_wrong_at_one_look_only_is_nobodys_business(file: Path, watch: reload.Watch) -> None:
+def test_problem_at_one_look_only_is_ignored(file: Path, watch: reload.Watch) -> None:
     for content in ("defaults: {max_it", "", text(more="limits: {"), text(9)[:-3]):
         file.write_text(content)
         assert not watch.changed()
@@ -182,10 +182,10 @@ def test_a_file_that_is_written_to_while_it_is_read_is_not_judged(
     read = files.contents
 
     def torn(path: Path) -> bytes:
-        found = read(path)
+        content = read(path)
         with path.open("a") as writing:
             writing.write("# more\n")
-        return found
+        return content
 
     file.write_text("")
     with monkeypatch.context() as patch:
@@ -196,7 +196,7 @@ def test_a_file_that_is_written_to_while_it_is_read_is_not_judged(
     assert iterations(watch) == 5
 
 
-def test_who_may_not_read_it_is_told(file: Path, watch: reload.Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_that_may_not_be_read_is_told(file: Path, watch: reload.Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Root may read everything: so the system's word is given for it."""
 
     def refused(path: Path) -> bytes:
@@ -233,7 +233,7 @@ def test_another_comment_is_no_change(file: Path, watch: reload.Watch) -> None:
     assert not settle(watch)
 
 
-def test_what_can_be_read_only_once_is_read_once(tmp_path: Path) -> None:
+def test_pipe_that_can_be_read_only_once_is_read_once(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.write(writing, text(7).encode())
     os.close(writing)
@@ -243,7 +243,7 @@ def test_what_can_be_read_only_once_is_read_once(tmp_path: Path) -> None:
     assert not settle(watch)
 
 
-def test_without_a_file_there_is_nothing_to_look_at() -> None:
+def test_watch_without_a_file_has_nothing_to_look_at() -> None:
     watch = reload.Watch(None, environment={})
     assert not settle(watch)
     assert watch.loaded.platform == loader.platform_file(None)
@@ -312,7 +312,7 @@ class Files(RuleBasedStateMachine):
         self.file.unlink()
 
     @rule()
-    def look(self) -> None:
+    def check_for_changes(self) -> None:
         state = (self.watch.loaded, self.watch.problem)
         changed = self.watch.changed()
         assert changed == (state != (self.watch.loaded, self.watch.problem))
@@ -342,7 +342,7 @@ test_any_sequence_leaves_the_last_valid_content_in_force = Files.TestCase
     ],
     ids=["an alias chain", "a number without end"],
 )
-def test_what_would_end_the_process_is_a_problem_of_the_file(tmp_path: Path, text: str) -> None:
+def test_content_that_would_end_the_process_is_a_problem_of_the_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "tarsy.yaml"
     path.write_text(text)
     with pytest.raises(loader.ConfigError, match=r"tarsy.yaml:\d+: "):

@@ -43,9 +43,9 @@ OWN = {
 
 
 def test_an_agent_of_the_chains_own_is_settled_like_one_of_the_platform(platform: platforms.Platform) -> None:
-    found = settle(platform, spec={"agents": [OWN]}, stage={"agent": "Local"})
-    assert (found.name, found.provider, found.max_iterations, found.servers) == ("Local", "second", 3, ("k8s",))
-    assert found.custom_instructions == "Look at disks."
+    agent = settle(platform, spec={"agents": [OWN]}, stage={"agent": "Local"})
+    assert (agent.name, agent.provider, agent.max_iterations, agent.servers) == ("Local", "second", 3, ("k8s",))
+    assert agent.custom_instructions == "Look at disks."
     stage = {"agent": "Local", "llmProvider": "first", "mcpServers": []}
     overridden = settle(platform, spec={"agents": [OWN], "maxIterations": 4}, stage=stage)
     assert (overridden.provider, overridden.max_iterations, overridden.servers) == ("first", 4, ())
@@ -53,17 +53,17 @@ def test_an_agent_of_the_chains_own_is_settled_like_one_of_the_platform(platform
     assert hiding.servers == (), "it replaces the platform's agent whole"
 
 
-def test_without_any_provider_it_says_where_to_set_one(platform: platforms.Platform) -> None:
+def test_missing_provider_is_told_with_where_to_set_one(platform: platforms.Platform) -> None:
     with pytest.raises(resolve.UnresolvedError, match=r"Chain 'c' stage 'look' has no LLM provider: set llmProvider"):
         settle(platform.model_copy(update={"defaults": platforms.Defaults()}))
 
 
 def test_instructions_of_the_agents_own_servers_come_along(platform: platforms.Platform) -> None:
-    told = platform.mcp_servers["k8s"].model_copy(update={"instructions": "Prefer namespaced queries."})
-    changed = platform.model_copy(update={"mcp_servers": {"k8s": told, "silent": platform.mcp_servers["k8s"]}})
-    found = settle(changed, agent={"mcp_servers": ["silent", "k8s"], "custom_instructions": "Be brief."})
-    assert found.server_instructions == (("k8s", "Prefer namespaced queries."),)
-    assert found.custom_instructions == "Be brief."
+    server = platform.mcp_servers["k8s"].model_copy(update={"instructions": "Prefer namespaced queries."})
+    changed = platform.model_copy(update={"mcp_servers": {"k8s": server, "silent": platform.mcp_servers["k8s"]}})
+    settled = settle(changed, agent={"mcp_servers": ["silent", "k8s"], "custom_instructions": "Be brief."})
+    assert settled.server_instructions == (("k8s", "Prefer namespaced queries."),)
+    assert settled.custom_instructions == "Be brief."
 
 
 def test_each_of_several_agents_is_settled_by_its_own_word(platform: platforms.Platform) -> None:
@@ -71,8 +71,8 @@ def test_each_of_several_agents_is_settled_by_its_own_word(platform: platforms.P
         "maxIterations": 9,
         "agents": [{"name": "KubernetesAgent"}, {"name": "Other", "maxIterations": 5}, {"name": "Local"}],
     }
-    found = [settle(platform, spec={"agents": [OWN]}, stage=stage, index=index) for index in range(3)]
-    assert [(one.name, one.provider, one.max_iterations) for one in found] == [
+    agents = [settle(platform, spec={"agents": [OWN]}, stage=stage, index=index) for index in range(3)]
+    assert [(agent.name, agent.provider, agent.max_iterations) for agent in agents] == [
         ("KubernetesAgent", "first", 9),
         ("Other", "first", 5),
         ("Local", "second", 9),
@@ -102,8 +102,8 @@ UNSAID: dict[str, Any] = {
 
 def subsets(levels: Iterable[str]) -> list[tuple[str, ...]]:
     """Every choice of these levels, each in their order."""
-    given = tuple(levels)
-    return [chosen for size in range(len(given) + 1) for chosen in itertools.combinations(given, size)]
+    named_levels = tuple(levels)
+    return [chosen for size in range(len(named_levels) + 1) for chosen in itertools.combinations(named_levels, size)]
 
 
 def wire(fields: dict[str, Any]) -> dict[str, Any]:
@@ -118,22 +118,22 @@ class Case:
     spec: chains.Spec
 
     @classmethod
-    def of(cls, said: dict[str, dict[str, Any]], *, own: bool, **blocks: Any) -> Case:
+    def from_levels(cls, levels: dict[str, dict[str, Any]], *, own: bool, **blocks: Any) -> Case:
         """`said` by level; `own` makes the agent one of the chain's; `blocks` are added to chain and stage."""
         google = {"type": "google", "model": "gemini-2.5-flash"}
         server = {"transport": {"type": "stdio", "command": "server"}}
-        agent = said.get("agent", {})
+        agent = levels.get("agent", {})
         platform = platforms.Platform.model_validate(
             {
                 "llm_providers": dict.fromkeys((*SAID["llm_provider"].values(), "sixth"), google),
-                "defaults": said.get("defaults", {}),
+                "defaults": levels.get("defaults", {}),
                 "mcp_servers": dict.fromkeys(SERVERS, server),
                 "agents": {} if own else {"Agent": agent},
             }
         )
-        members = [{"name": "Agent", **wire(said.get("stage agent", {}))}]
-        stage = {"name": "look", "agents": members, **wire(said.get("stage", {}))}
-        spec = {"alertTypes": ["A"], **wire(said.get("chain", {}))}
+        members = [{"name": "Agent", **wire(levels.get("stage agent", {}))}]
+        stage = {"name": "look", "agents": members, **wire(levels.get("stage", {}))}
+        spec = {"alertTypes": ["A"], **wire(levels.get("chain", {}))}
         if own:
             spec["agents"] = [{"name": "Agent", **wire(agent)}]
         synthesis = {"synthesis": blocks.pop("synthesis")} if "synthesis" in blocks else {}
@@ -151,40 +151,40 @@ class Case:
 
 @pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
 @pytest.mark.parametrize("setting", SAID)
-def test_of_any_levels_that_say_something_the_last_one_wins(setting: str, own: bool) -> None:
-    told = SAID[setting]
-    for levels in subsets(told):
+def test_last_of_any_levels_that_say_something_wins(setting: str, own: bool) -> None:
+    values_by_level = SAID[setting]
+    for levels in subsets(values_by_level):
         if setting == "llm_provider" and not levels:
             continue  # nothing can be settled then
-        said = {level: {setting: told[level]} for level in levels}
+        settings = {level: {setting: values_by_level[level]} for level in levels}
         if setting != "llm_provider":
-            said["defaults"] = {"llm_provider": "first", **said.get("defaults", {})}
-        case = Case.of(said, own=own)
-        wanted = told[levels[-1]] if levels else UNSAID[setting]
-        found = case.settled()
+            settings["defaults"] = {"llm_provider": "first", **settings.get("defaults", {})}
+        case = Case.from_levels(settings, own=own)
+        wanted = values_by_level[levels[-1]] if levels else UNSAID[setting]
+        agent = case.settled()
         match setting:
             case "llm_provider":
-                assert found.provider == wanted, levels
+                assert agent.provider == wanted, levels
             case "iteration_strategy":
-                assert found.strategy == wanted, levels
+                assert agent.strategy == wanted, levels
             case "max_iterations":
-                assert found.max_iterations == wanted, levels
+                assert agent.max_iterations == wanted, levels
             case "mcp_servers":
-                assert found.servers == tuple(wanted), levels
+                assert agent.servers == tuple(wanted), levels
 
 
 TOOLS = {"agent": {"deny": ["k8s.exec"]}, "stage": {"allow": ["k8s.*"]}, "stage agent": {"deny": ["*.list"]}}
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
-def test_of_tools_each_level_takes_away_and_none_gives_back(own: bool) -> None:
+def test_each_level_takes_tools_away_and_none_gives_them_back(own: bool) -> None:
     without = {"agent": {"k8s.exec"}, "stage": {"one.get"}, "stage agent": {"k8s.list", "one.list"}}
     names = {"k8s.get", "k8s.exec", "k8s.list", "one.get"}
     for levels in subsets(TOOLS):
-        said = {level: {"tools": TOOLS[level]} for level in levels}
-        found = Case.of({"defaults": {"llm_provider": "first"}, **said}, own=own).settled()
+        settings = {level: {"tools": TOOLS[level]} for level in levels}
+        agent = Case.from_levels({"defaults": {"llm_provider": "first"}, **settings}, own=own).settled()
         left = names.difference(*(without[level] for level in levels))
-        assert {name for name in names if found.admits(name)} == left, levels
+        assert {name for name in names if agent.admits(name)} == left, levels
 
 
 ELSEWHERE = {
@@ -206,7 +206,7 @@ def follow(kind: str, case: Case) -> resolve.ResolvedAgent:
 
 @pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
 @pytest.mark.parametrize(
-    ("kind", "setting", "said", "unsaid"),
+    ("kind", "setting", "values_by_level", "unsaid"),
     [
         ("synthesis", "llm_provider", {"defaults": "first", "agent": "second", "block": "sixth"}, None),
         (
@@ -221,21 +221,21 @@ def follow(kind: str, case: Case) -> resolve.ResolvedAgent:
         ("executiveSummary", "llm_provider", {"defaults": "first", "block": "sixth"}, None),
     ],
 )
-def test_what_follows_the_agents_takes_nothing_of_chain_and_stage(
-    kind: str, setting: str, said: dict[str, Any], unsaid: object, own: bool
+def test_agents_that_follow_take_nothing_of_chain_and_stage(
+    kind: str, setting: str, values_by_level: dict[str, Any], unsaid: object, own: bool
 ) -> None:
-    for levels in subsets(said):
+    for levels in subsets(values_by_level):
         if setting == "llm_provider" and not levels:
             continue
-        platform = {level: {setting: said[level]} for level in levels if level != "block"}
+        platform = {level: {setting: values_by_level[level]} for level in levels if level != "block"}
         if setting != "llm_provider":
             platform["defaults"] = {"llm_provider": "first", **platform.get("defaults", {})}
-        block = {setting: said["block"]} if "block" in levels else {}
+        block = {setting: values_by_level["block"]} if "block" in levels else {}
         named = {} if kind == "executiveSummary" else {"agent": "Agent"}
-        case = Case.of({**ELSEWHERE, **platform}, own=own, **{kind: {**named, **wire(block)}})
-        found = follow(kind, case)
+        case = Case.from_levels({**ELSEWHERE, **platform}, own=own, **{kind: {**named, **wire(block)}})
+        agent = follow(kind, case)
         attribute = {"llm_provider": "provider", "iteration_strategy": "strategy"}.get(setting, setting)
-        assert getattr(found, attribute) == (said[levels[-1]] if levels else unsaid), levels
+        assert getattr(agent, attribute) == (values_by_level[levels[-1]] if levels else unsaid), levels
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
@@ -243,15 +243,15 @@ def test_a_synthesis_and_a_summary_are_one_call_and_none_of_the_three_brings_ser
     agent = {"max_iterations": 8, "mcp_servers": ["k8s"], "custom_instructions": "Be brief."}
     defaults = {"llm_provider": "first", "max_iterations": 7, "iteration_strategy": "native-thinking"}
     blocks = {"synthesis": {"agent": "Agent"}, "chat": {"agent": "Agent"}}
-    case = Case.of({**ELSEWHERE, "agent": agent, "defaults": defaults}, own=own, **blocks)
-    found = {kind: follow(kind, case) for kind in ("synthesis", "chat", "executiveSummary")}
-    assert {kind: (one.max_iterations, one.custom_instructions) for kind, one in found.items()} == {
+    case = Case.from_levels({**ELSEWHERE, "agent": agent, "defaults": defaults}, own=own, **blocks)
+    followers = {kind: follow(kind, case) for kind in ("synthesis", "chat", "executiveSummary")}
+    assert {kind: (follower.max_iterations, follower.custom_instructions) for kind, follower in followers.items()} == {
         "synthesis": (1, "Be brief."),
         "chat": (8, "Be brief."),
         "executiveSummary": (1, ""),
     }
-    assert found["executiveSummary"].strategy == "synthesis"
-    assert {(one.servers, one.server_instructions) for one in found.values()} == {((), ())}
+    assert followers["executiveSummary"].strategy == "synthesis"
+    assert {(follower.servers, follower.server_instructions) for follower in followers.values()} == {((), ())}
 
 
 @pytest.mark.parametrize(
@@ -266,18 +266,18 @@ def test_a_synthesis_and_a_summary_are_one_call_and_none_of_the_three_brings_ser
     ],
 )
 def test_a_strategy_that_brings_nothing_together_gives_way_to_its_dialects_own(strategy: str, synthesis: str) -> None:
-    for said in ({"agent": {"iteration_strategy": strategy}}, {"defaults": {"iteration_strategy": strategy}}):
-        defaults = {"llm_provider": "first", **said.get("defaults", {})}
-        case = Case.of({**said, "defaults": defaults}, own=False, synthesis={"agent": "Agent"})
+    for settings in ({"agent": {"iteration_strategy": strategy}}, {"defaults": {"iteration_strategy": strategy}}):
+        defaults = {"llm_provider": "first", **settings.get("defaults", {})}
+        case = Case.from_levels({**settings, "defaults": defaults}, own=False, synthesis={"agent": "Agent"})
         assert follow("synthesis", case).strategy == synthesis
 
 
 def test_every_strategy_has_one_that_brings_together() -> None:
     for strategy in get_args(chains.IterationStrategy):
-        case = Case.of({"defaults": {"llm_provider": "first", "iteration_strategy": strategy}}, own=True)
+        case = Case.from_levels({"defaults": {"llm_provider": "first", "iteration_strategy": strategy}}, own=True)
         named = case.stage.model_copy(update={"synthesis": chains.Synthesis(agent="Agent")})
-        found = resolve.synthesis_for(case.platform, chain_name="c", chain=case.spec, stage=named)
-        assert found.strategy in get_args(chains.SynthesisStrategy)
+        synthesis = resolve.synthesis_for(case.platform, chain_name="c", chain=case.spec, stage=named)
+        assert synthesis.strategy in get_args(chains.SynthesisStrategy)
 
 
 def spec_of(**fields: Any) -> chains.Spec:
@@ -285,25 +285,25 @@ def spec_of(**fields: Any) -> chains.Spec:
     return chains.Spec.model_validate({"alertTypes": ["A"], "stages": [stage], **fields})
 
 
-def test_without_blocks_the_built_in_agents_follow(platform: platforms.Platform) -> None:
+def test_built_in_agents_follow_if_there_are_no_blocks(platform: platforms.Platform) -> None:
     spec = spec_of()
-    found = [
+    agents = [
         resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0]),
         resolve.chat_for(platform, chain_name="c", chain=spec),
         resolve.summary_for(platform, chain_name="c", chain=spec),
     ]
-    assert [(one.name, one.strategy, one.max_iterations, one.custom_instructions) for one in found] == [
+    assert [(agent.name, agent.strategy, agent.max_iterations, agent.custom_instructions) for agent in agents] == [
         ("SynthesisAgent", "synthesis", 1, "Weigh it."),
         ("ChatAgent", "native-thinking", 20, ""),
         ("ExecutiveSummary", "synthesis", 1, ""),
     ]
-    assert {one.provider for one in found} == {"first"}
+    assert {agent.provider for agent in agents} == {"first"}
 
 
 def test_a_chains_own_agent_of_a_built_in_ones_name_takes_its_place(platform: platforms.Platform) -> None:
     spec = spec_of(agents=[{"name": "SynthesisAgent", "customInstructions": "Vote."}, {"name": "ChatAgent"}])
-    found = resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0])
-    assert (found.custom_instructions, found.strategy) == ("Vote.", "synthesis-native-thinking")
+    synthesis = resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0])
+    assert (synthesis.custom_instructions, synthesis.strategy) == ("Vote.", "synthesis-native-thinking")
 
 
 @pytest.mark.parametrize(

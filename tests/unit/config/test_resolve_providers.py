@@ -36,7 +36,7 @@ def settled(
     *,
     provider: str = "google",
     native: list[str] | None = None,
-    said: dict[str, list[str]] | None = None,
+    fallbacks: dict[str, list[str]] | None = None,
     own: bool = False,
     **blocks: Any,
 ) -> tuple[platforms.Platform, chains.Spec]:
@@ -44,13 +44,13 @@ def settled(
 
     `said` are the fallback providers of each level; `own` makes the agent one of the chain's.
     """
-    said = said or {}
-    named = {level: {"fallbackProviders": providers} for level, providers in said.items()}
+    fallbacks = fallbacks or {}
+    named = {level: {"fallbackProviders": providers} for level, providers in fallbacks.items()}
     agent = {"native_tools": native}
     platform = platforms.Platform.model_validate(
         {
             "llm_providers": PROVIDERS,
-            "defaults": {"llm_provider": provider, "fallback_providers": said.get("defaults", [])},
+            "defaults": {"llm_provider": provider, "fallback_providers": fallbacks.get("defaults", [])},
             "agents": {"SynthesisAgent": {}, "ChatAgent": agent} | ({} if own else {"Agent": agent}),
         }
     )
@@ -74,8 +74,8 @@ def following(platform: platforms.Platform, spec: chains.Spec) -> dict[str, reso
     }
 
 
-def names(found: resolve.ResolvedAgent) -> tuple[str, ...]:
-    return tuple(one.provider for one in found.fallbacks)
+def names(resolved: resolve.ResolvedAgent) -> tuple[str, ...]:
+    return tuple(fallback.provider for fallback in resolved.fallbacks)
 
 
 FALLBACKS: dict[str, list[str]] = {
@@ -90,26 +90,26 @@ FALLBACKS: dict[str, list[str]] = {
 def test_the_last_level_that_names_fallbacks_wins_and_an_empty_list_clears(own: bool) -> None:
     for size in range(len(FALLBACKS) + 1):
         for levels in itertools.combinations(FALLBACKS, size):
-            found = agent(*settled(said={level: FALLBACKS[level] for level in levels}, own=own))
-            assert names(found) == tuple(FALLBACKS[levels[-1]] if levels else ()), levels
+            resolved = agent(*settled(fallbacks={level: FALLBACKS[level] for level in levels}, own=own))
+            assert names(resolved) == tuple(FALLBACKS[levels[-1]] if levels else ()), levels
 
 
 def test_a_provider_is_no_fallback_of_its_own_and_none_is_named_twice() -> None:
-    found = agent(*settled(said={"chain": ["xai", "google", "bare", "xai", "google"]}))
-    assert names(found) == ("xai", "bare")
+    resolved = agent(*settled(fallbacks={"chain": ["xai", "google", "bare", "xai", "google"]}))
+    assert names(resolved) == ("xai", "bare")
 
 
-def test_what_follows_the_agents_has_the_fallbacks_of_the_defaults_alone() -> None:
-    found = following(*settled(said={**FALLBACKS, "defaults": ["xai", "google", "bare", "xai"]}))
-    assert {kind: names(one) for kind, one in found.items()} == dict.fromkeys(found, ("xai", "bare"))
-    none = following(*settled(said={"chain": ["xai"], "stage": ["xai"]}))
-    assert {names(one) for one in none.values()} == {()}
+def test_agents_that_follow_have_the_fallbacks_of_the_defaults_alone() -> None:
+    followers = following(*settled(fallbacks={**FALLBACKS, "defaults": ["xai", "google", "bare", "xai"]}))
+    assert {kind: names(follower) for kind, follower in followers.items()} == dict.fromkeys(followers, ("xai", "bare"))
+    none = following(*settled(fallbacks={"chain": ["xai"], "stage": ["xai"]}))
+    assert {names(follower) for follower in none.values()} == {()}
 
 
-def test_what_follows_asks_no_fallback_that_is_its_own_provider() -> None:
+def test_agents_that_follow_ask_no_fallback_that_is_their_own_provider() -> None:
     chat, summary = {"llmProvider": "xai"}, {"llmProvider": "bare"}
-    found = following(*settled(said={"defaults": ["xai", "bare"]}, chat=chat, executiveSummary=summary))
-    assert {kind: names(one) for kind, one in found.items()} == {
+    followers = following(*settled(fallbacks={"defaults": ["xai", "bare"]}, chat=chat, executiveSummary=summary))
+    assert {kind: names(follower) for kind, follower in followers.items()} == {
         "synthesis": ("xai", "bare"),
         "chat": ("bare",),
         "summary": ("xai",),
@@ -119,7 +119,7 @@ def test_what_follows_asks_no_fallback_that_is_its_own_provider() -> None:
 @pytest.mark.parametrize("level", ["chain", "stage", "stage agent"])
 def test_unknown_fallback_is_reported_with_its_place(level: str) -> None:
     with pytest.raises(resolve.UnresolvedError) as error:
-        agent(*settled(said={level: ["xai", "gone"]}))
+        agent(*settled(fallbacks={level: ["xai", "gone"]}))
     why = "Chain 'c' stage 'look' fallbackProviders references unknown LLM provider 'gone'. Available LLM providers: "
     assert str(error.value).startswith(why)
 
@@ -145,8 +145,8 @@ def test_unknown_fallback_is_reported_with_its_place(level: str) -> None:
 def test_an_agents_native_tools_replace_those_of_its_provider(
     provider: str, native: list[str] | None, offered: tuple[str, ...], own: bool
 ) -> None:
-    found = agent(*settled(provider=provider, native=native, own=own))
-    assert (found.native.offered, found.native.left_out) == (offered, ())
+    resolved = agent(*settled(provider=provider, native=native, own=own))
+    assert (resolved.native.offered, resolved.native.left_out) == (offered, ())
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
@@ -179,13 +179,18 @@ def test_an_agents_own_provider_has_what_it_wants_even_if_a_stage_overrides_it()
 
 
 def test_fallbacks_take_of_the_native_tools_what_they_have() -> None:
-    said = {"chain": ["openai", "bare", "google-3", "xai"]}
-    wanting = agent(*settled(native=["google_search"], said=said))
-    assert [one.native.offered for one in wanting.fallbacks] == [(), ("google_search",), ("google_search",), ()]
-    unsaid = agent(*settled(said=said))
-    assert [one.native.offered for one in unsaid.fallbacks] == [("web_search",), (), ("url_context",), ()]
-    none = agent(*settled(native=[], said=said))
-    assert {one.native.offered for one in none.fallbacks} == {()}
+    fallbacks = {"chain": ["openai", "bare", "google-3", "xai"]}
+    wanting = agent(*settled(native=["google_search"], fallbacks=fallbacks))
+    assert [fallback.native.offered for fallback in wanting.fallbacks] == [
+        (),
+        ("google_search",),
+        ("google_search",),
+        (),
+    ]
+    unsaid = agent(*settled(fallbacks=fallbacks))
+    assert [fallback.native.offered for fallback in unsaid.fallbacks] == [("web_search",), (), ("url_context",), ()]
+    none = agent(*settled(native=[], fallbacks=fallbacks))
+    assert {fallback.native.offered for fallback in none.fallbacks} == {()}
 
 
 @pytest.mark.parametrize(
@@ -199,25 +204,29 @@ def test_fallbacks_take_of_the_native_tools_what_they_have() -> None:
         ("bare", (), ()),
     ],
 )
-def test_beside_tools_of_mcp_servers_native_ones_are_left_out_unless_the_provider_takes_both(
+def test_native_tools_beside_mcp_tools_are_left_out_unless_the_provider_takes_both(
     provider: str, offered: tuple[str, ...], left_out: tuple[str, ...]
 ) -> None:
-    found = agent(*settled(provider=provider)).beside_tools()
-    assert (found.native.offered, found.native.left_out) == (offered, left_out)
-    (behind,) = agent(*settled(provider="xai", said={"chain": [provider]})).beside_tools().fallbacks
+    resolved = agent(*settled(provider=provider)).beside_tools()
+    assert (resolved.native.offered, resolved.native.left_out) == (offered, left_out)
+    (behind,) = agent(*settled(provider="xai", fallbacks={"chain": [provider]})).beside_tools().fallbacks
     assert (behind.native.offered, behind.native.left_out) == (offered, left_out)
 
 
 def test_a_question_has_native_tools_and_what_only_joins_words_has_none() -> None:
-    found = following(*settled(said={"defaults": ["google-3"]}))
-    assert {kind: one.native.offered for kind, one in found.items()} == {"synthesis": (), "chat": BOTH, "summary": ()}
-    assert {kind: one.fallbacks[0].native.offered for kind, one in found.items()} == {
+    followers = following(*settled(fallbacks={"defaults": ["google-3"]}))
+    assert {kind: follower.native.offered for kind, follower in followers.items()} == {
+        "synthesis": (),
+        "chat": BOTH,
+        "summary": (),
+    }
+    assert {kind: follower.fallbacks[0].native.offered for kind, follower in followers.items()} == {
         "synthesis": (),
         "chat": ("url_context",),
         "summary": (),
     }
-    without = found["chat"].without_tools()
-    assert (without.native.offered, [one.native.offered for one in without.fallbacks]) == ((), [()])
+    without = followers["chat"].without_tools()
+    assert (without.native.offered, [fallback.native.offered for fallback in without.fallbacks]) == ((), [()])
 
 
 def test_unknown_fallback_of_the_defaults_is_reported() -> None:

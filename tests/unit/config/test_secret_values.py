@@ -53,12 +53,12 @@ def loaded(tmp_path: Path) -> platforms.Platform:
     return loader.loaded(document, environment={}).platform
 
 
-def test_what_the_platform_file_gives_is_found(loaded: platforms.Platform) -> None:
+def test_secrets_that_the_platform_file_gives_are_found(loaded: platforms.Platform) -> None:
     environment = {
         "FOO": "given-key-1", "SSE_TOKEN": "given-sse-1", "ASKED_WITH": "given-key-2", "BAR": "no-secret-1"
     }  # fmt: skip
-    found = secret_values.collect(loaded, environment)
-    assert set(found) == {
+    secrets = secret_values.collect(loaded, environment)
+    assert set(secrets) == {
         *("given-key-1", "given-key-2", "given-file-1", "given-file-2", "given-account-1"),
         *("given-arg-1", "given-arg-2", "given-arg-3"),
         *("given-env-1", "given%2Fenv", "given/env", "given-url-1"),
@@ -75,7 +75,7 @@ def test_what_the_platform_file_gives_is_found(loaded: platforms.Platform) -> No
     }
 
 
-def test_what_the_environment_gives_is_found(tmp_path: Path) -> None:
+def test_secrets_that_the_environment_gives_are_found(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("postgres://tarsy:given-db-2@db/tarsy\n", encoding="utf-8")
     (tmp_path / "hook").write_text("given-hook-2\n", encoding="utf-8")
     environment = {
@@ -88,10 +88,10 @@ def test_what_the_environment_gives_is_found(tmp_path: Path) -> None:
         "SECRET_FILE": str(tmp_path / "missing"),
         "PATH": "/usr/bin",
     }
-    found = set(secret_values.collect(platforms.Platform(), environment))
-    given = {f"given-{what}-{number}" for what in ("db", "hook") for number in (1, 2)} | {"given-aws-1"}
-    assert given <= found
-    assert found - given == {"postgres://tarsy:given-db-2@db/tarsy"}
+    secrets = set(secret_values.collect(platforms.Platform(), environment))
+    expected = {f"given-{what}-{number}" for what in ("db", "hook") for number in (1, 2)} | {"given-aws-1"}
+    assert expected <= secrets
+    assert secrets - expected == {"postgres://tarsy:given-db-2@db/tarsy"}
 
 
 def test_the_pepper_is_the_databases_password_from_the_file_first(tmp_path: Path) -> None:

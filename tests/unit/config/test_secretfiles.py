@@ -21,9 +21,9 @@ def pipe(path: Path) -> Path:
     return path
 
 
-def written(data: bytes) -> Callable[[Path], Path]:
+def written(content: bytes) -> Callable[[Path], Path]:
     def write(path: Path) -> Path:
-        path.write_bytes(data)
+        path.write_bytes(content)
         return path
 
     return write
@@ -48,47 +48,47 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("make", "why"), PLACES)
-def test_what_is_no_file_of_a_secret_is_told_and_holds_nobody_up(
+def test_path_that_is_no_file_of_a_secret_is_told_and_blocks_nothing(
     make: Callable[[Path], Path], why: str, tmp_path: Path
 ) -> None:
     """All that reads such a file, one after the other: none of them waits for a writer, or reads on without end."""
     path = make(tmp_path / "key")
     google = {"type": "google", "model": "m", "api_key_file": path}
     vertex = {"type": "vertexai", "model": "m", "credentials_file": path}
-    found = platforms.Platform.model_validate({"llm_providers": {"google": google, "vertex": vertex}})
+    platform = platforms.Platform.model_validate({"llm_providers": {"google": google, "vertex": vertex}})
     environment = {"DATABASE_URL_FILE": str(path), "TARSY_WEBHOOK_TOKEN_FILE": str(path), "OTHER_TOKEN_FILE": str(path)}
-    told: dict[str, str] = {}
+    problems: dict[str, str] = {}
 
     def read() -> None:
-        told.update(registry.unusable(found, environment={}))
-        credentials.key_digest(found.llm_providers["google"], {})
+        problems.update(registry.unusable(platform, environment={}))
+        credentials.key_digest(platform.llm_providers["google"], {})
         reload.Watch(None, environment={}, other_files=lambda _: [path])
-        secret_values.collect(found, environment)
+        secret_values.collect(platform, environment)
         secret_values.pepper(environment)
         try:
             settings.database_url(environment).read()
         except settings.SecretError as error:
-            told["url"] = str(error)
+            problems["url"] = str(error)
         try:
             credentials.service_account(path)
         except provider.UnusableError as error:
-            told["account"] = str(error)
+            problems["account"] = str(error)
 
     reading = threading.Thread(target=read, daemon=True)
     reading.start()
     reading.join(60)
     assert not reading.is_alive()
-    assert told["google"] == f"api_key_file: {why}"
-    assert told["url"] == f"DATABASE_URL_FILE: the file that it names: {why}"
+    assert problems["google"] == f"api_key_file: {why}"
+    assert problems["url"] == f"DATABASE_URL_FILE: the file that it names: {why}"
     expected = "no file of JSON" if why.startswith("no file of") else why
-    assert told["vertex"] == told["account"] == f"credentials_file: {expected}"
+    assert problems["vertex"] == problems["account"] == f"credentials_file: {expected}"
 
 
-def test_what_is_a_file_is_read_through_links_and_as_it_is_now(tmp_path: Path) -> None:
+def test_file_is_read_through_links_and_as_it_is_now(tmp_path: Path) -> None:
     """As kubelet mounts a Secret."""
-    for data in ("one", "two"):
-        (tmp_path / data).mkdir()
-        (tmp_path / data / "key").write_text(f" {data}\n")
+    for version in ("one", "two"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "key").write_text(f" {version}\n")
     (tmp_path / "..data").symlink_to("one")
     (tmp_path / "key").symlink_to("..data/key")
     assert secret_files.read_text(tmp_path / "key") == "one"
@@ -108,6 +108,6 @@ def test_names_that_are_no_text_hold_no_secret_back() -> None:
         "env": {"\ud800TOKEN": "given-env-1"},
     }
     written = {"mcp_servers": {"s": {"transport": transport}}}
-    found = secret_values.collect(platforms.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
-    assert "given-env-1" in found
+    secrets = secret_values.collect(platforms.Platform.model_validate(written), {"A\udcffPI_KEY": "given-\udcff-key-1"})
+    assert "given-env-1" in secrets
     assert "given-\udcff-key-1" in secret_values.collect(platforms.Platform(), {"\udcffAPI_KEY": "given-\udcff-key-1"})

@@ -90,11 +90,11 @@ async def test_an_agent_is_offered_and_calls_what_the_alert_leaves(
     assert execution.ended is not None
     assert execution.ended.outcome == "Completed"
     assert {tool.name for tool in execution.started.tools} == set(calls) == set(called.split())
-    refused = {one.tool_name for one in execution.log if isinstance(one, messages.Message) and one.failed}
+    refused = {entry.tool_name for entry in execution.log if isinstance(entry, messages.Message) and entry.failed}
     assert refused == TOOLS.keys() - set(calls)
 
 
-async def test_whoever_takes_over_has_the_same_tools_whatever_the_platform_file_says_by_then(
+async def test_takeover_has_the_same_tools_whatever_the_platform_file_says_by_then(
     platform: platforms.Platform, journal: memory.MemoryJournal
 ) -> None:
     mcp = investigations.MCP.model_validate({"servers": [{"name": "k8s", "tools": ["get"]}]})
@@ -194,6 +194,6 @@ def test_people_are_told_what_the_alert_selected(mcp: dict[str, Any], content: s
     assert investigations.MCP.model_validate(event.metadata) == selected.mcp
     started = entries.StageStarted(stage="look", clock=0.0)
     followed = replace(logged, seq=2, stage="look", entry=started)
-    assert [one.type for one in timeline.fold([logged, followed])] == ["mcp_selection"], (
+    assert [timeline_event.type for timeline_event in timeline.fold([logged, followed])] == ["mcp_selection"], (
         "the first claim is no takeover"
     )

@@ -32,10 +32,10 @@ def read(
     [("127.0.0.1:8080", "127.0.0.1", 8080), ("0.0.0.0:0", "0.0.0.0", 0), ("[::1]:8080", "::1", 8080)],  # noqa: S104
 )
 def test_settings_are_what_environment_and_flags_say(listen: str, host: str, port: int) -> None:
-    found = read(listen=listen)
-    assert (found.listen_host, found.listen_port, secret(found, "TARSY_WEBHOOK_TOKEN")) == (host, port, "s3cret")
-    assert secret(found, "DATABASE_URL") == ENVIRONMENT["DATABASE_URL"]
-    assert "s3cret" not in repr(found)
+    loaded = read(listen=listen)
+    assert (loaded.listen_host, loaded.listen_port, secret(loaded, "TARSY_WEBHOOK_TOKEN")) == (host, port, "s3cret")
+    assert secret(loaded, "DATABASE_URL") == ENVIRONMENT["DATABASE_URL"]
+    assert "s3cret" not in repr(loaded)
 
 
 @pytest.mark.parametrize("listen", ["8080", ":8080", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536"])
@@ -47,7 +47,7 @@ def test_an_address_that_is_none_is_refused_with_an_example(listen: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("given", "address", "required"),
+    ("metrics_listen", "address", "required"),
     [
         (None, ("127.0.0.1", 9464), False),
         ("0.0.0.0:9464", ("0.0.0.0", 9464), True),  # noqa: S104
@@ -56,16 +56,18 @@ def test_an_address_that_is_none_is_refused_with_an_example(listen: str) -> None
     ],
 )
 def test_metrics_have_an_address_unless_they_are_off(
-    given: str | None, address: tuple[str, int] | None, required: bool
+    metrics_listen: str | None, address: tuple[str, int] | None, required: bool
 ) -> None:
-    found = read(metrics_listen=given)
-    assert (found.metrics_listen, found.metrics_required) == (address, required)
+    loaded = read(metrics_listen=metrics_listen)
+    assert (loaded.metrics_listen, loaded.metrics_required) == (address, required)
 
 
-@pytest.mark.parametrize("given", ["", "9464", "on", "127.0.0.1:x"])
-def test_an_address_of_metrics_that_is_none_is_refused(given: str) -> None:
-    with pytest.raises(loader.ConfigError, match=rf"^--metrics-listen: '{given}' is not HOST:PORT, such as 127.*off$"):
-        read(metrics_listen=given)
+@pytest.mark.parametrize("address", ["", "9464", "on", "127.0.0.1:x"])
+def test_an_address_of_metrics_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(
+        loader.ConfigError, match=rf"^--metrics-listen: '{address}' is not HOST:PORT, such as 127.*off$"
+    ):
+        read(metrics_listen=address)
 
 
 @pytest.mark.parametrize("missing", ENVIRONMENT)
@@ -116,7 +118,7 @@ def test_a_database_url_that_is_none_is_refused_with_an_example_and_not_shown(ur
     )
 
 
-def test_without_a_token_only_loopback_is_served() -> None:
+def test_loopback_alone_is_served_without_a_token() -> None:
     environment = {"DATABASE_URL": "postgresql://u:p@127.0.0.1/t"}
     assert read(environment=environment, insecure_dev=True).webhook_token is None
     with pytest.raises(loader.ConfigError, match="TARSY_WEBHOOK_TOKEN is set as well: unset it, or leave the flag out"):
@@ -131,19 +133,19 @@ def test_without_a_token_only_loopback_is_served() -> None:
 VARIABLES = ("DATABASE_URL", "TARSY_WEBHOOK_TOKEN")
 
 
-def secret(found: settings.Settings, variable: str) -> str | None:
-    one = found.database_url if variable == "DATABASE_URL" else found.webhook_token
-    return one.read() if one else None
+def secret(loaded: settings.Settings, variable: str) -> str | None:
+    source = loaded.database_url if variable == "DATABASE_URL" else loaded.webhook_token
+    return source.read() if source else None
 
 
 @pytest.mark.parametrize("variable", VARIABLES)
 def test_the_secret_of_a_file_goes_before_the_variables(tmp_path: Path, variable: str) -> None:
     file = tmp_path / "secret"
     file.write_text("postgresql://from/file\n")
-    found = {**ENVIRONMENT, f"{variable}_FILE": str(file)}
-    assert secret(read(environment=found), variable) == "postgresql://from/file"
-    assert secret(read(environment={**found, f"{variable}_FILE": ""}), variable) == ENVIRONMENT[variable]
-    without = {name: value for name, value in found.items() if name != variable}
+    variables = {**ENVIRONMENT, f"{variable}_FILE": str(file)}
+    assert secret(read(environment=variables), variable) == "postgresql://from/file"
+    assert secret(read(environment={**variables, f"{variable}_FILE": ""}), variable) == ENVIRONMENT[variable]
+    without = {name: value for name, value in variables.items() if name != variable}
     assert secret(read(environment=without), variable) == "postgresql://from/file"
     padded = {**ENVIRONMENT, variable: f"{ENVIRONMENT[variable]}\n"}
     assert secret(read(environment=padded), variable) == ENVIRONMENT[variable]
@@ -161,12 +163,12 @@ def test_a_file_without_its_secret_is_named_when_it_is_read_and_has_it_later(
     file = tmp_path / "secret"
     if content is not None:
         file.write_bytes(content)
-    found = read(environment={**ENVIRONMENT, f"{variable}_FILE": str(file)})
+    loaded = read(environment={**ENVIRONMENT, f"{variable}_FILE": str(file)})
     with pytest.raises(settings.SecretError) as error:
-        secret(found, variable)
+        secret(loaded, variable)
     assert str(error.value) == f"{variable}_FILE: the file that it names{problem}"
     file.write_text("postgresql://from/file\n")
-    assert secret(found, variable) == "postgresql://from/file"
+    assert secret(loaded, variable) == "postgresql://from/file"
 
 
 def test_a_file_for_a_token_leaves_no_loopback_open() -> None:
@@ -185,7 +187,7 @@ def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> N
     assert "secret" not in str(error.value)
 
 
-def test_without_a_token_it_is_told_how_to_give_one() -> None:
+def test_missing_token_is_told_with_how_to_give_one() -> None:
     with pytest.raises(loader.ConfigError, match=r"set it or TARSY_WEBHOOK_TOKEN_FILE, or give --insecure-dev"):
         read(environment={"DATABASE_URL": ENVIRONMENT["DATABASE_URL"]})
 

@@ -1,4 +1,4 @@
-"""What is shown of a platform file: canaries in every place of one in which a person could have written a secret."""
+"""Redacted view of a platform file: canaries in every place in which a person could have written a secret."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tarsy.masking import masker
 from tarsy_dev import tools
 
 TOKEN = "ghp_" + "0aB1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uV1wX"
-"""Of a shape that the masker knows: for texts, in which no other could be told from words."""
+"""Text of a shape that the masker knows: for texts in which no other could be told from words."""
 MASKER = masker.Masker(groups=["security"])
 CANARY = "c4nary-Qw7x"
-"""Of no shape at all: for places that are hidden whatever stands there."""
+"""Text of no shape at all: for places that are hidden whatever stands there."""
 FILE: dict[str, Any] = {
     "defaults": {"llm_provider": "own", "fallback_providers": ["google"], "max_iterations": 7},
     "llm_providers": {
@@ -94,24 +94,24 @@ def read_or_refused(text: str, folder: Path) -> loader.Loaded | str:
         return str(error)
 
 
-def texts(value: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+def texts(value: Any, location: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Where texts stand."""
     if isinstance(value, str):
-        yield place
+        yield location
     elif isinstance(value, dict | list):
         for key, below in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from texts(below, (*place, key))
+            yield from texts(below, (*location, key))
 
 
-def planted(place: tuple[str | int, ...], text: str) -> dict[str, Any]:
+def planted(location: tuple[str | int, ...], text: str) -> dict[str, Any]:
     """The file with `text` at that place."""
-    found: dict[str, Any] = copy.deepcopy(FILE)
-    *path, last = place
-    inner: Any = found
+    document: dict[str, Any] = copy.deepcopy(FILE)
+    *path, last = location
+    inner: Any = document
     for key in path:
         inner = inner[key]
     inner[last] = text
-    return found
+    return document
 
 
 def test_redacted_view_has_the_file_as_written_without_secrets(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_shipped_file_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "as_shown"),
+    ("arguments", "as_shown"),
     [
         (["--toolsets", "core,config"], ["--toolsets", "core,config"]),
         (["--toolsets=core,helm"], ["--toolsets=core,helm"]),
@@ -152,24 +152,24 @@ def test_the_shipped_file_hides_nothing() -> None:
         (["toolsets", "core"], [view.MASKED] * 2),
     ],
 )
-def test_value_of_a_flag_is_shown_if_both_are_known_to_be_no_secret(given: list[Any], as_shown: list[Any]) -> None:
+def test_value_of_a_flag_is_shown_if_both_are_known_to_be_no_secret(arguments: list[Any], as_shown: list[Any]) -> None:
     written = planted(("mcp_servers", "local", "transport", "command"), "npx")
-    written["mcp_servers"]["local"]["transport"]["args"] = given
-    found = view.redact(written)
-    assert found.written["mcp_servers"]["local"]["transport"]["args"] == as_shown
-    assert "core" in found.redact_text("the toolset core is unknown")
+    written["mcp_servers"]["local"]["transport"]["args"] = arguments
+    redacted = view.redact(written)
+    assert redacted.written["mcp_servers"]["local"]["transport"]["args"] == as_shown
+    assert "core" in redacted.redact_text("the toolset core is unknown")
 
 
-@pytest.mark.parametrize("place", list(texts(FILE)), ids=lambda place: ".".join(map(str, place)))
-def test_known_secret_is_in_no_view_and_no_message(place: tuple[str | int, ...], tmp_path: Path) -> None:
+@pytest.mark.parametrize("location", list(texts(FILE)), ids=lambda location: ".".join(map(str, location)))
+def test_known_secret_is_in_no_view_and_no_message(location: tuple[str | int, ...], tmp_path: Path) -> None:
     for text in (TOKEN, f"use {TOKEN}", f"https://u:{TOKEN}@llm.example/v1", f"https://llm.example/{TOKEN}?k={TOKEN}"):
-        loaded = read_or_refused(yaml.safe_dump(planted(place, text)), tmp_path)
+        loaded = read_or_refused(yaml.safe_dump(planted(location, text)), tmp_path)
         if isinstance(loaded, str):
             assert TOKEN not in loaded
             continue
-        found = view.redact(loaded.written)
-        assert TOKEN not in json.dumps(found.written)
-        assert TOKEN not in MASKER.text(found.redact_text(f"it says {text}, and {TOKEN}"))
+        redacted = view.redact(loaded.written)
+        assert TOKEN not in json.dumps(redacted.written)
+        assert TOKEN not in MASKER.text(redacted.redact_text(f"it says {text}, and {TOKEN}"))
         for provider in loaded.platform.llm_providers.values():
             assert TOKEN not in json.dumps(view.provider(provider))
 
@@ -183,7 +183,7 @@ def test_a_name_that_is_a_secret_is_hidden_too() -> None:
 
 
 HIDDEN: tuple[tuple[str | int, ...], ...] = (
-    *(place for place in texts(FILE) if "env" in place or "args" in place or "options" in place),
+    *(location for location in texts(FILE) if "env" in location or "args" in location or "options" in location),
     ("mcp_servers", "local", "transport", "env", "NEW"),
     ("llm_providers", "google", "api_key_file"),
     ("llm_providers", "vertex", "credentials_file"),
@@ -191,10 +191,10 @@ HIDDEN: tuple[tuple[str | int, ...], ...] = (
 )
 
 
-@pytest.mark.parametrize("place", HIDDEN, ids=lambda place: ".".join(map(str, place)))
-def test_any_text_is_hidden_where_secrets_are_expected(place: tuple[str | int, ...]) -> None:
+@pytest.mark.parametrize("location", HIDDEN, ids=lambda location: ".".join(map(str, location)))
+def test_any_text_is_hidden_where_secrets_are_expected(location: tuple[str | int, ...]) -> None:
     for text in (CANARY, f"--flag={CANARY}", f"-p{CANARY}", f"x {CANARY}", f"{CANARY}\n", f"--{CANARY}"):
-        assert CANARY not in json.dumps(view.redact(planted(place, text)).written)
+        assert CANARY not in json.dumps(view.redact(planted(location, text)).written)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ def test_any_text_is_hidden_where_secrets_are_expected(place: tuple[str | int, .
 )
 def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_shown: str) -> None:
     spoilt = planted(("mcp_servers", "remote", "transport", "url"), url)
-    found = view.redact(spoilt)
-    assert found.written["mcp_servers"]["remote"]["transport"]["url"] == as_shown
-    assert CANARY not in url or CANARY not in found.redact_text(f"cannot reach {url}: {CANARY} is wrong")
-    assert found.redact_text("cannot reach https://mcp.example: Connection refused").startswith(
+    redacted = view.redact(spoilt)
+    assert redacted.written["mcp_servers"]["remote"]["transport"]["url"] == as_shown
+    assert CANARY not in url or CANARY not in redacted.redact_text(f"cannot reach {url}: {CANARY} is wrong")
+    assert redacted.redact_text("cannot reach https://mcp.example: Connection refused").startswith(
         "cannot reach https://mcp"
     )
 
@@ -232,25 +232,25 @@ def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_sho
     [("GOOGLE_API_KEY", True), ("MODELKEY", True), ("AKIAIOSFODNN7EXAMPLE", False), ("Q9X8Z7W6V5U4T3S2R1", False)],
 )
 def test_a_variables_name_is_shown_unless_it_looks_like_a_key(name: str, *, is_shown: bool) -> None:
-    found = view.redact(planted(("llm_providers", "google", "api_key_env"), name)).written
-    assert (found["llm_providers"]["google"]["api_key_env"] == name) == is_shown
+    redacted = view.redact(planted(("llm_providers", "google", "api_key_env"), name)).written
+    assert (redacted["llm_providers"]["google"]["api_key_env"] == name) == is_shown
 
 
-def test_what_servers_say_is_without_what_they_were_given(tmp_path: Path) -> None:
+def test_messages_of_servers_are_without_the_secrets_that_they_were_given(tmp_path: Path) -> None:
     arguments = ["--token", CANARY, f"--key={CANARY}2", "serve", "core,config"]
     written = planted(("mcp_servers", "local", "transport", "command"), "npx")
     written["mcp_servers"]["local"]["transport"] |= {"args": arguments, "env": {"PIN": "ab12", "MODE": "debug"}}
-    found = view.redact(read(yaml.safe_dump(written), tmp_path).written)
-    said = f"unknown: --key={CANARY}2; {CANARY}!; ab12 is no PIN. Tools that serve core,config in debug"
+    redacted = view.redact(read(yaml.safe_dump(written), tmp_path).written)
+    server_message = f"unknown: --key={CANARY}2; {CANARY}!; ab12 is no PIN. Tools that serve core,config in debug"
     assert (
-        found.redact_text(said)
+        redacted.redact_text(server_message)
         == "unknown: [MASKED]; [MASKED]!; [MASKED] is no PIN. Tools that serve core,config in debug"
     )
 
 
 def test_the_digest_says_which_file_it_is_and_nothing_of_its_secrets() -> None:
-    def digest(place: tuple[str | int, ...], text: str) -> str:
-        return view.redact(planted(place, text)).digest
+    def digest(location: tuple[str | int, ...], text: str) -> str:
+        return view.redact(planted(location, text)).digest
 
     slots, secret = ("ingest", "default_alert_type"), ("mcp_servers", "local", "transport", "env", "API_TOKEN")
     assert digest(slots, "a") != digest(slots, "b")
@@ -292,9 +292,12 @@ anything = strategies.recursive(
     secret=strategies.text("abcdefgh0123456789ABCDEF/+=-_.@:?#&% é", min_size=12, max_size=40),
 )
 def test_any_structure_is_shown_as_json_and_secret_values_never(written: dict[str, Any], secret: str) -> None:
-    given = {**written, "mcp_servers": {"s": {"transport": {"env": {"A": secret}, "args": [secret, f"--k={secret}"]}}}}
-    found = view.redact(given)
-    answer = json.dumps(found.written["mcp_servers"], allow_nan=False)
-    json.dumps(found.written, allow_nan=False)
+    structure = {
+        **written,
+        "mcp_servers": {"s": {"transport": {"env": {"A": secret}, "args": [secret, f"--k={secret}"]}}},
+    }
+    redacted = view.redact(structure)
+    answer = json.dumps(redacted.written["mcp_servers"], allow_nan=False)
+    json.dumps(redacted.written, allow_nan=False)
     assert secret not in answer
-    assert view.redact(found.written).written["mcp_servers"] == found.written["mcp_servers"]
+    assert view.redact(redacted.written).written["mcp_servers"] == redacted.written["mcp_servers"]

@@ -14,7 +14,7 @@ ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 NONE = platforms.Traces()
 
 
-def test_without_an_endpoint_no_traces_are_sent() -> None:
+def test_no_traces_are_sent_without_an_endpoint() -> None:
     assert traces.destination(NONE, {}) is None
     assert traces.destination(NONE, {"OTEL_EXPORTER_OTLP_HEADERS": "a=b", "OTEL_SERVICE_NAME": "x"}) is None
     assert traces.destination(NONE, {"OTEL_EXPORTER_OTLP_ENDPOINT": " "}) is None
@@ -36,9 +36,9 @@ def test_the_environment_turns_traces_off(off: dict[str, str]) -> None:
     ],
 )
 def test_the_endpoint_is_a_base_and_that_for_traces_is_whole(environment: dict[str, str], url: str) -> None:
-    found = traces.destination(NONE, environment)
-    assert found is not None
-    assert found.url == url
+    destination = traces.destination(NONE, environment)
+    assert destination is not None
+    assert destination.url == url
 
 
 def test_all_standard_variables_are_heeded() -> None:
@@ -54,25 +54,25 @@ def test_all_standard_variables_are_heeded() -> None:
         "OTEL_SERVICE_NAME": "tarsy-eu",
         "OTEL_TRACES_EXPORTER": "otlp",
     }
-    found = traces.destination(NONE, environment)
-    assert found is not None
-    assert found.headers == {"Authorization": "Basic YWJj", "x-a": "2", "x-b": "3"}
-    assert (found.timeout, found.compress, found.tls) == (2.5, True, None)
-    assert found.resource == {
+    destination = traces.destination(NONE, environment)
+    assert destination is not None
+    assert destination.headers == {"Authorization": "Basic YWJj", "x-a": "2", "x-b": "3"}
+    assert (destination.timeout, destination.compress, destination.tls) == (2.5, True, None)
+    assert destination.resource == {
         "service.name": "tarsy-eu",
         "service.version": metadata.version("tarsy"),
         "deployment.environment.name": "prod",
     }
-    assert "YWJj" not in repr(found)
+    assert "YWJj" not in repr(destination)
 
 
 def test_the_files_endpoint_gets_the_files_headers_alone() -> None:
     named = platforms.Traces(endpoint="https://langfuse.example/api/public/otel", headers={"Authorization": "Basic f"})
     environment = {**ENDPOINT, "OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Basic%20e,x-a=1"}
-    found = traces.destination(named, environment)
-    assert found is not None
-    assert found.url == "https://langfuse.example/api/public/otel/v1/traces"
-    assert found.headers == {"Authorization": "Basic f"}
+    destination = traces.destination(named, environment)
+    assert destination is not None
+    assert destination.url == "https://langfuse.example/api/public/otel/v1/traces"
+    assert destination.headers == {"Authorization": "Basic f"}
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_certificates_of_the_environment_are_read_for_https(tmp_path: Path) -> N
 
 def test_headers_in_variables_are_known_secrets() -> None:
     environment = {"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Basic%20cGstbGY6c2stbGY=,x-plain=4"}
-    found = secret_values.collect(platforms.Platform(), environment)
-    assert "cGstbGY6c2stbGY=" in found
-    assert "4" not in found
+    secrets = secret_values.collect(platforms.Platform(), environment)
+    assert "cGstbGY6c2stbGY=" in secrets
+    assert "4" not in secrets
 
 
 def test_headers_without_an_endpoint_are_refused() -> None:

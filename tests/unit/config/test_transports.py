@@ -16,12 +16,14 @@ KEYS = ("bearer_token_file", "ca_file", "certificate_file", "key_file")
 
 
 def remote(**keys: Any) -> server_transports.RemoteTransport:
-    given = {"type": "http", "url": "https://h/mcp", **{key: str(value) for key, value in keys.items()}}
-    return server_transports.HTTPTransport.model_validate(given)
+    settings = {"type": "http", "url": "https://h/mcp", **{key: str(value) for key, value in keys.items()}}
+    return server_transports.HTTPTransport.model_validate(settings)
 
 
-def of(**named: server_transports.Transport) -> platforms.Platform:
-    return platforms.Platform(mcp_servers={name: platforms.MCPServer(transport=one) for name, one in named.items()})
+def platform_of(**named: server_transports.Transport) -> platforms.Platform:
+    return platforms.Platform(
+        mcp_servers={name: platforms.MCPServer(transport=transport) for name, transport in named.items()}
+    )
 
 
 @pytest.fixture
@@ -34,10 +36,10 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 def test_all_files_of_servers_are_looked_at_with_the_platform_file(files: dict[str, Path]) -> None:
     local = server_transports.StdioTransport(type="stdio", command="c")
-    settings = of(one=remote(**files), other=remote(bearer_token_file="/run/other"), local=local)
-    found = {*files.values(), Path("/run/other")}
-    assert secret_files.server_files(settings) == found
-    assert found <= platform_file.files_beside(settings), "a running process looks at them"
+    settings = platform_of(one=remote(**files), other=remote(bearer_token_file="/run/other"), local=local)
+    paths = {*files.values(), Path("/run/other")}
+    assert secret_files.server_files(settings) == paths
+    assert paths <= platform_file.files_beside(settings), "a running process looks at them"
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -49,7 +51,7 @@ def test_each_change_of_a_file_is_seen(files: dict[str, Path], key: str) -> None
     seen.append(secret_files.server_digests(settings))
     files[key].unlink()
     seen.append(secret_files.server_digests(settings))
-    assert all(one != other for one, other in itertools.pairwise(seen))
+    assert all(digest != other for digest, other in itertools.pairwise(seen))
 
 
 def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "problem"),
     [
         ("", "it is empty"),
         (" \n", "it is empty"),
@@ -71,12 +73,12 @@ def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
         ("s3crèt", "the token has characters that no token has"),
     ],
 )
-def test_what_is_no_token_is_told_without_it(tmp_path: Path, written: str, said: str) -> None:
+def test_text_that_is_no_token_is_told_without_it(tmp_path: Path, written: str, problem: str) -> None:
     file = tmp_path / "token"
     file.write_text(written, encoding="utf-8")
     with pytest.raises(secret_files.UnusableError) as error:
         secret_files.bearer_token(remote(bearer_token_file=file), {})
-    assert str(error.value) == f"bearer_token_file: {said}"
+    assert str(error.value) == f"bearer_token_file: {problem}"
 
 
 def test_a_token_of_a_file_goes_before_that_of_a_variable(tmp_path: Path) -> None:

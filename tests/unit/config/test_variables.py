@@ -39,34 +39,34 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_variables_are_put_into_strings_and_everything_else_stays_text(file: Path) -> None:
-    found = loader.platform_file(file, environment=ENVIRONMENT)
-    transport = found.mcp_servers["logs"].transport
+    platform = loader.platform_file(file, environment=ENVIRONMENT)
+    transport = platform.mcp_servers["logs"].transport
     assert isinstance(transport, server_transports.StdioTransport)
     assert transport.command == "/opt/logs-mcp"
     assert transport.args == [f"--token={SECRET}", "--level", "${LEVEL}"]
     assert transport.env == {"TOKEN": SECRET}
-    assert found.mcp_servers["logs"].instructions == (
+    assert platform.mcp_servers["logs"].instructions == (
         "Write ${NAMESPACE} and {{ $labels.pod }} and {{ .Values.image }} as they are.\n"
         "Containers: docker ps --format '{{.Names}}'\n"
     )
-    remote = found.mcp_servers["remote"].transport
+    remote = platform.mcp_servers["remote"].transport
     assert isinstance(remote, server_transports.HTTPTransport)
     assert remote.url == "https://mcp.example:8443/mcp"
-    assert (found.agents["A"].max_iterations, found.agents["B"].max_iterations) == (7, 7)
+    assert (platform.agents["A"].max_iterations, platform.agents["B"].max_iterations) == (7, 7)
 
 
-def test_what_is_put_in_is_text_whatever_it_looks_like(file: Path) -> None:
+def test_value_that_is_put_in_is_text_whatever_it_looks_like(file: Path) -> None:
     """A value is not read again: not as YAML, and not for variables."""
     for value in ("{{.TOKEN}}", "a: [b", "'", "\n- x", '{{"{{.TOKEN}}"}}'):
-        found = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": value})
-        transport = found.mcp_servers["logs"].transport
+        platform = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": value})
+        transport = platform.mcp_servers["logs"].transport
         assert isinstance(transport, server_transports.StdioTransport)
         assert transport.env == {"TOKEN": value}
 
 
 def test_an_empty_variable_is_one(file: Path) -> None:
-    found = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": ""})
-    transport = found.mcp_servers["logs"].transport
+    platform = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": ""})
+    transport = platform.mcp_servers["logs"].transport
     assert isinstance(transport, server_transports.StdioTransport)
     assert transport.env == {"TOKEN": ""}
 
@@ -94,13 +94,13 @@ def test_a_value_that_does_not_fit_is_told_and_never_shown(file: Path) -> None:
 def test_the_file_is_shown_before_variables_are_put_in_and_their_values_are_hidden(file: Path) -> None:
     loaded = loader.as_written(file, environment=ENVIRONMENT)
     assert loaded.written["agents"]["B"] == {"max_iterations": "{{.MANY}}"}
-    found = view.redact(loaded.written, used=loaded.used)
-    assert found.written == view.redact(loaded.written).written
-    assert found.written["mcp_servers"]["logs"]["transport"]["env"] == {"TOKEN": "{{.TOKEN}}"}
-    assert found.written["mcp_servers"]["logs"]["transport"]["args"][0] == f"--token={view.MASKED}"
-    assert SECRET not in json.dumps(found.written)
+    redacted = view.redact(loaded.written, used=loaded.used)
+    assert redacted.written == view.redact(loaded.written).written
+    assert redacted.written["mcp_servers"]["logs"]["transport"]["env"] == {"TOKEN": "{{.TOKEN}}"}
+    assert redacted.written["mcp_servers"]["logs"]["transport"]["args"][0] == f"--token={view.MASKED}"
+    assert SECRET not in json.dumps(redacted.written)
     assert SECRET not in repr(loaded).split("platform=", maxsplit=1)[0]
-    assert found.redact_text(f"cannot start: --token={SECRET}, {SECRET}!") == (
+    assert redacted.redact_text(f"cannot start: --token={SECRET}, {SECRET}!") == (
         f"cannot start: {view.MASKED}, {view.MASKED}!"
     )
 

@@ -53,17 +53,17 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
 ) -> None:
     mine = make(generation=3)
     status = chain_statuses.build(mine, checked, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
-    assert {found.type: f"{found.status} {found.reason}" for found in status.conditions} == {
+    assert {condition.type: f"{condition.status} {condition.reason}" for condition in status.conditions} == {
         "Accepted": accepted,
         "ResolvedRefs": resolved,
         "Ready": ready,
         "Stalled": stalled,
     }
     problem = "" if checked.problem is None else checked.problem.message
-    assert [found.message for found in status.conditions[2:]] == [problem, problem]
+    assert [condition.message for condition in status.conditions[2:]] == [problem, problem]
     assert (status.observed_generation, status.hash) == (3, mine.digest())
-    assert {found.observed_generation for found in status.conditions} == {3}
-    assert {found.last_transition_time for found in status.conditions} == {NOW.replace(microsecond=0)}
+    assert {condition.observed_generation for condition in status.conditions} == {3}
+    assert {condition.last_transition_time for condition in status.conditions} == {NOW.replace(microsecond=0)}
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,16 @@ def test_a_warning_is_the_reason_of_a_ready_chain_and_changes_the_status_of_no_c
         now=NOW,
     )
     checked = chain_index.ChainStatus(acceptance=None, references=problem, warning=warning)
-    found = chain_statuses.build(make(), checked, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
-    assert [one.status for one in found.conditions] == [one.status for one in without.conditions]
-    shown = {one.type: f"{one.status} {one.reason} {one.message}" for one in found.conditions}
-    assert (shown.pop("ResolvedRefs"), shown.pop("Ready")) == (resolved, ready)
-    assert [one for one in found.conditions if one.type in shown] == [
-        one for one in without.conditions if one.type in shown
+    status = chain_statuses.build(make(), checked, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
+    assert [condition.status for condition in status.conditions] == [
+        condition.status for condition in without.conditions
+    ]
+    texts = {
+        condition.type: f"{condition.status} {condition.reason} {condition.message}" for condition in status.conditions
+    }
+    assert (texts.pop("ResolvedRefs"), texts.pop("Ready")) == (resolved, ready)
+    assert [condition for condition in status.conditions if condition.type in texts] == [
+        condition for condition in without.conditions if condition.type in texts
     ]
 
 
@@ -114,12 +118,12 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
         secrets=NO_SECRETS,
         now=NOW + timedelta(hours=1),
     )
-    times = {found.type: found.last_transition_time for found in second.conditions}
+    times = {condition.type: condition.last_transition_time for condition in second.conditions}
     old, new = NOW.replace(microsecond=0), NOW.replace(microsecond=0) + timedelta(hours=1)
     assert times == {"Accepted": new, "ResolvedRefs": new, "Ready": old, "Stalled": old}
 
 
-def test_what_has_not_changed_is_the_same_status_as_the_cluster_gives_it_back() -> None:
+def test_unchanged_chain_has_the_same_status_as_the_cluster_gives_it_back() -> None:
     written = chain_statuses.build(make(), GOOD, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW).model_dump(
         mode="json", by_alias=True, exclude_none=True
     )
@@ -164,19 +168,26 @@ def test_the_hash_changes_with_the_spec_alone() -> None:
     assert len(make().digest()) == 16
 
 
-def said(name: str, state: str, problem: str = "") -> catalogue.AnyReport:
+def server_report(name: str, state: str, problem: str = "") -> catalogue.AnyReport:
     detail = component_states.Server(problem=problem, tools=3)
     return catalogue.AnyReport(
         process=UUID(int=0), host="pod", kind="server", name=name, state=state, since=NOW, detail=detail
     )
 
 
-UP, DOWN, NEW = said("k8s", "connected"), said("k8s", "unreachable", "cannot be reached: x"), said("k8s", "connecting")
-OTHER, LOGS = said("other", "unreachable", "cannot be reached: y"), said("logs", "unreachable", "cannot be reached: z")
+UP, DOWN, NEW = (
+    server_report("k8s", "connected"),
+    server_report("k8s", "unreachable", "cannot be reached: x"),
+    server_report("k8s", "connecting"),
+)
+OTHER, LOGS = (
+    server_report("other", "unreachable", "cannot be reached: y"),
+    server_report("logs", "unreachable", "cannot be reached: z"),
+)
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("reports", "expected"),
     [
         ([UP], "True ServersReachable "),
         ([UP, OTHER], "True ServersReachable "),
@@ -188,19 +199,19 @@ OTHER, LOGS = said("other", "unreachable", "cannot be reached: y"), said("logs",
     ],
 )
 def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(
-    told: list[catalogue.AnyReport], shown: str
+    reports: list[catalogue.AnyReport], expected: str
 ) -> None:
     checked = replace(GOOD, servers=("k8s",))
     without = chain_statuses.build(
-        make(), GOOD, servers=by_server(told), workers=NO_WORKER, secrets=NO_SECRETS, now=NOW
+        make(), GOOD, servers=by_server(reports), workers=NO_WORKER, secrets=NO_SECRETS, now=NOW
     )
-    found = chain_statuses.build(
-        make(), checked, servers=by_server(told), workers=NO_WORKER, secrets=NO_SECRETS, now=NOW
+    status = chain_statuses.build(
+        make(), checked, servers=by_server(reports), workers=NO_WORKER, secrets=NO_SECRETS, now=NOW
     )
-    *others, last = found.conditions
+    *others, last = status.conditions
     assert others == without.conditions, "a chain that needs none has none"
     assert last.type == "MCPServersReachable"
-    assert f"{last.status} {last.reason} {last.message}" == shown
+    assert f"{last.status} {last.reason} {last.message}" == expected
 
 
 def test_all_servers_that_are_down_are_told() -> None:
@@ -211,14 +222,16 @@ def test_all_servers_that_are_down_are_told() -> None:
 def test_a_tool_that_is_stopped_is_told_beside_with_both_hashes_and_keeps_nothing_from_being_reached() -> None:
     stopped = component_states.StoppedTool(tool="say", pinned="sha256:a", offered="sha256:b")
     changed = replace(UP, detail=replace(UP.detail, stopped=(stopped,)))
-    told = "tool 'k8s.say' is stopped: pinned sha256:a, now sha256:b"
+    stopped_message = "tool 'k8s.say' is stopped: pinned sha256:a, now sha256:b"
     servers = by_server([changed, changed])
     assert servers_reachable(("k8s",), servers) == chain_statuses.Verdict(
-        status="True", reason="ToolsStopped", message=told
+        status="True", reason="ToolsStopped", message=stopped_message
     )
     assert server_states(servers) != server_states(by_server([UP, UP])), "chains are checked again"
     assert servers_reachable(("k8s", "logs"), by_server([changed, LOGS])) == chain_statuses.Verdict(
-        status="False", reason="ServersUnreachable", message=f"MCP server 'logs' cannot be reached: z; {told}"
+        status="False",
+        reason="ServersUnreachable",
+        message=f"MCP server 'logs' cannot be reached: z; {stopped_message}",
     )
 
 
@@ -230,7 +243,7 @@ KEY, PACKAGE = "it has no key", "the package is not installed"
 
 
 @pytest.mark.parametrize(
-    ("count", "reports", "shown", "unusable"),
+    ("count", "reports", "condition", "unusable"),
     [
         (0, {}, "Unknown NoWorker no worker has said yet whether LLM provider 'a' can be used; alerts wait", {}),
         (2, {}, "Unknown NoWorker no worker has said yet whether LLM provider 'a' can be used; alerts wait", {}),
@@ -249,24 +262,29 @@ KEY, PACKAGE = "it has no key", "the package is not installed"
     ],
 )
 def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
-    count: int, reports: dict[str, list[str]], shown: str, unusable: dict[str, str]
+    count: int, reports: dict[str, list[str]], condition: str, unusable: dict[str, str]
 ) -> None:
-    known = worker_reports.Workers(count=count, reports=reports)
-    assert known.unusable == unusable
+    workers = worker_reports.Workers(count=count, reports=reports)
+    assert workers.unusable == unusable
     checked = replace(GOOD, providers=("a",))
     *others, last = chain_statuses.build(
-        make(), checked, servers={}, workers=known, secrets=NO_SECRETS, now=NOW
+        make(), checked, servers={}, workers=workers, secrets=NO_SECRETS, now=NOW
     ).conditions
     assert (
-        others == chain_statuses.build(make(), GOOD, servers={}, workers=known, secrets=NO_SECRETS, now=NOW).conditions
+        others
+        == chain_statuses.build(make(), GOOD, servers={}, workers=workers, secrets=NO_SECRETS, now=NOW).conditions
     )
-    assert f"{last.type} {last.status} {last.reason} {last.message}" == f"{chain_statuses.PROVIDERS_USABLE} {shown}"
+    assert f"{last.type} {last.status} {last.reason} {last.message}" == f"{chain_statuses.PROVIDERS_USABLE} {condition}"
 
 
 @pytest.mark.parametrize(("problems", "is_warned"), [(["", ""], False), ([KEY, ""], True), ([], False)])
 def test_a_chain_that_only_some_workers_can_run_is_a_warning(problems: list[str], is_warned: bool) -> None:
-    known = worker_reports.Workers(count=2, reports={"a": problems} if problems else {})
+    workers = worker_reports.Workers(count=2, reports={"a": problems} if problems else {})
     checked = replace(GOOD, providers=("a",))
-    shown = make(status=chain_statuses.build(make(), checked, servers={}, workers=known, secrets=NO_SECRETS, now=NOW))
-    told = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"
-    assert [one.message for one in system_warnings.chain_warnings([shown])] == ([told] if is_warned else [])
+    reported = make(
+        status=chain_statuses.build(make(), checked, servers={}, workers=workers, secrets=NO_SECRETS, now=NOW)
+    )
+    message = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"
+    assert [warning.message for warning in system_warnings.chain_warnings([reported])] == (
+        [message] if is_warned else []
+    )

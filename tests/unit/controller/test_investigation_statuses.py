@@ -206,14 +206,17 @@ CASES: dict[str, tuple[summaries.Summary, Row]] = {
 }
 
 
-@pytest.mark.parametrize(("found", "row"), CASES.values(), ids=CASES)
-def test_every_state_of_the_store_has_its_phase_conditions_and_stages(found: summaries.Summary, row: Row) -> None:
-    status = build(found)
+@pytest.mark.parametrize(("summary", "row"), CASES.values(), ids=CASES)
+def test_every_state_of_the_store_has_its_phase_conditions_and_stages(summary: summaries.Summary, row: Row) -> None:
+    status = build(summary)
     true = " ".join(condition.type for condition in status.conditions if condition.status == "True")
-    stages = " ".join(one.phase for one in status.stages)
+    stages = " ".join(stage_status.phase for stage_status in status.stages)
     assert (status.phase, true, status.progress, status.current_stage, stages) == row
-    assert [one.name for one in status.stages] == list(found.stage_names)
-    assert all(one.completion_time for one in status.stages if one.start_time) or not found.ended_at
+    assert [stage_status.name for stage_status in status.stages] == list(summary.stage_names)
+    assert (
+        all(stage_status.completion_time for stage_status in status.stages if stage_status.start_time)
+        or not summary.ended_at
+    )
     assert (status.sequence, status.observed_generation) == (7, 2)
     assert {condition.observed_generation for condition in status.conditions} == {2}
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -228,7 +231,7 @@ WITH_ERRORS = end("CompletedWithErrors", LOOKED, reason="StagesFailed", message=
 
 
 @pytest.mark.parametrize(
-    ("found", "accepted", "last"),
+    ("summary", "accepted", "last"),
     [
         (QUEUED, ("True", "Admitted", ""), ("Reconciling", "Queued", as_of(ADMITTED), ADMITTED)),
         (
@@ -251,12 +254,12 @@ WITH_ERRORS = end("CompletedWithErrors", LOOKED, reason="StagesFailed", message=
     ids=["queued", "cancelling", "running", "with errors", "refused"],
 )
 def test_conditions_say_why_and_since_when(
-    found: summaries.Summary, accepted: tuple[str, ...], last: tuple[object, ...]
+    summary: summaries.Summary, accepted: tuple[str, ...], last: tuple[object, ...]
 ) -> None:
-    first, *rest = build(found).conditions
+    first, *rest = build(summary).conditions
     assert (first.type, first.last_transition_time) == ("Accepted", ADMITTED)
     assert (first.status, first.reason, first.message) == accepted
-    assert {(one.reason, one.message, one.last_transition_time) for one in rest} == {last[1:]}
+    assert {(condition.reason, condition.message, condition.last_transition_time) for condition in rest} == {last[1:]}
     assert rest[-1].type == last[0]
 
 
@@ -269,7 +272,7 @@ def test_the_numbers_are_the_stores() -> None:
         "llm_calls": 4,
         "tool_calls": 6,
     }
-    found = replace(
+    summary = replace(
         end("Completed", LOOKED, stage("think", "Failed", "no model"), message="two of three"),
         **usage,
         duplicates=9,
@@ -277,14 +280,14 @@ def test_the_numbers_are_the_stores() -> None:
         alert_status="resolved",
         final_analysis="It is out of memory.",
     )
-    status = build(found)
+    status = build(summary)
     assert status.usage.model_dump(exclude_none=True) == usage
     second = status.stages[1]
     assert (second.iterations, second.tool_calls, second.tokens, second.message) == (2, 3, 4, "no model")
     assert (second.start_time, second.completion_time, second.duration) == (STARTED, STAGE_ENDED, "5s")
-    assert status.transcript == f"/api/v1/investigations/{found.id}"
-    of_pages = build(found, pages="https://tarsy.example").transcript
-    assert of_pages == f"https://tarsy.example/investigations/{found.id}"
+    assert status.transcript == f"/api/v1/investigations/{summary.id}"
+    of_pages = build(summary, pages="https://tarsy.example").transcript
+    assert of_pages == f"https://tarsy.example/investigations/{summary.id}"
     assert (status.duplicates, status.alert_status, status.attempts) == (9, "resolved", 1)
     assert status.previous == investigations.Previous(name="a-1", uid=str(UUID(int=2)))
     assert (status.final_analysis, status.message) == ("It is out of memory.", "two of three")
@@ -294,7 +297,7 @@ def test_the_numbers_are_the_stores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cost", "shown"),
+    ("cost", "expected"),
     [
         (None, {}),
         (0.0, {"cost": "0"}),
@@ -310,12 +313,12 @@ def test_the_numbers_are_the_stores() -> None:
         (9e18, {"cost": "9000000000000000000"}),
     ],
 )
-def test_what_it_cost_is_shown_as_a_decimal_number_and_not_at_all_where_nothing_has_a_price(
-    cost: float | None, shown: dict[str, str]
+def test_cost_is_shown_as_a_decimal_number_and_not_at_all_if_nothing_has_a_price(
+    cost: float | None, expected: dict[str, str]
 ) -> None:
     status = build(replace(RUNNING, cost=cost))
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
-    assert {name: value for name, value in written["usage"].items() if name == "cost"} == shown
+    assert {name: value for name, value in written["usage"].items() if name == "cost"} == expected
     assert investigations.Status.model_validate(written) == status
 
 
@@ -333,27 +336,31 @@ TOLD_GAPS = "k8s.get: forbidden; k8s: cannot be reached"
         (None, GAPS, None),
     ],
 )
-def test_what_a_result_stands_on_is_a_condition_and_its_gaps_are_listed(
+def test_grounds_of_a_result_are_a_condition_and_its_gaps_are_listed(
     grounds: entries.Grounds | None, gaps: list[dict[str, str]], grounded: tuple[str, ...] | None
 ) -> None:
-    found = replace(end("Completed", LOOKED), grounds=grounds, gaps=gaps, summary="It is\nout of memory.")
-    status = build(found)
-    told = [one for one in status.conditions if one.type == "Grounded"]
-    assert [(one.status, one.reason, one.message) for one in told] == ([grounded] if grounded else [])
-    assert [(one.tool, one.reason) for one in status.gaps or []] == [(gap["tool"], gap["reason"]) for gap in gaps]
+    summary = replace(end("Completed", LOOKED), grounds=grounds, gaps=gaps, summary="It is\nout of memory.")
+    status = build(summary)
+    conditions = [condition for condition in status.conditions if condition.type == "Grounded"]
+    assert [(condition.status, condition.reason, condition.message) for condition in conditions] == (
+        [grounded] if grounded else []
+    )
+    assert [(status_gap.tool, status_gap.reason) for status_gap in status.gaps or []] == [
+        (gap["tool"], gap["reason"]) for gap in gaps
+    ]
     assert status.summary == "It is\nout of memory."
-    assert build(replace(found, summary="")).summary is None
-    assert not any(one.type == "Grounded" for one in build(replace(RUNNING, grounds=grounds)).conditions)
+    assert build(replace(summary, summary="")).summary is None
+    assert not any(condition.type == "Grounded" for condition in build(replace(RUNNING, grounds=grounds)).conditions)
 
 
-def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
+def test_skipped_stage_shows_only_the_reason() -> None:
     skipped = stage("tell", "Skipped", "skipped")
-    (shown,) = build(replace(end("Failed", skipped), stage_names=("tell",), stage_agents=(2,))).stages
-    assert shown == investigations.StageStatus(name="tell", phase="Skipped", agents="0/2", message="skipped")
+    (stage_status,) = build(replace(end("Failed", skipped), stage_names=("tell",), stage_agents=(2,))).stages
+    assert stage_status == investigations.StageStatus(name="tell", phase="Skipped", agents="0/2", message="skipped")
 
 
 @pytest.mark.parametrize(
-    ("found", "agents"),
+    ("summary", "agents"),
     [
         (QUEUED, "0/1 0/3 0/1"),
         (RUNNING, "1/1 0/3 0/1"),
@@ -361,14 +368,14 @@ def test_of_a_skipped_stage_only_the_reason_is_shown() -> None:
         (end("Completed", LOOKED, stage("think", "Completed", completed=3), stage("tell", "Failed")), "1/1 3/3 0/1"),
     ],
 )
-def test_of_each_stage_it_is_told_how_many_of_its_agents_completed(found: summaries.Summary, agents: str) -> None:
-    assert " ".join(one.agents or "" for one in build(found).stages) == agents
+def test_each_stage_tells_how_many_of_its_agents_completed(summary: summaries.Summary, agents: str) -> None:
+    assert " ".join(stage_status.agents or "" for stage_status in build(summary).stages) == agents
 
 
-def test_what_a_stage_lacked_is_told_behind_what_failed() -> None:
+def test_missing_tools_of_a_stage_are_told_behind_what_failed() -> None:
     ended = stage("think", "Completed", "A-2: no model", completed=2, lacks="no tools")
-    shown = build(replace(RUNNING, stages=(LOOKED, ended))).stages[1]
-    assert shown.message == "A-2: no model; no tools"
+    stage_status = build(replace(RUNNING, stages=(LOOKED, ended))).stages[1]
+    assert stage_status.message == "A-2: no model; no tools"
 
 
 PASSED_OVER = (
@@ -400,11 +407,11 @@ PASSED_OVER = (
         "suspended while it was passed over",
     ],
 )
-def test_what_it_waits_for_is_said_in_message_and_condition(change: dict[str, Any], message: str | None) -> None:
+def test_reason_to_wait_is_in_message_and_condition(change: dict[str, Any], message: str | None) -> None:
     status = build(replace(QUEUED, **change))
     assert status.message == message
-    told = "; ".join(filter(None, [as_of(ADMITTED), message]))
-    assert [one.message for one in status.conditions if one.type == "Reconciling"] == [told]
+    expected = "; ".join(filter(None, [as_of(ADMITTED), message]))
+    assert [condition.message for condition in status.conditions if condition.type == "Reconciling"] == [expected]
 
 
 RETRYING = (
@@ -416,14 +423,14 @@ RETRYING = (
 def test_model_requests_that_are_sent_again_are_the_message_while_it_lasts() -> None:
     status = build(replace(RUNNING, retrying=RETRYING))
     assert status.message == "; ".join(RETRYING)
-    (condition,) = [one for one in status.conditions if one.type == "Reconciling"]
+    (condition,) = [candidate for candidate in status.conditions if candidate.type == "Reconciling"]
     assert condition.message == f"{as_of(STARTED)}; {status.message}"
     assert status.headline == f"{RETRYING[0]}; other: 503; the request is sent again…"
     assert build(RUNNING).message is None
 
 
 @pytest.mark.parametrize(
-    ("found", "shown"),
+    ("summary", "headline"),
     [
         (RUNNING, None),
         (
@@ -440,14 +447,16 @@ def test_model_requests_that_are_sent_again_are_the_message_while_it_lasts() -> 
         (replace(end("Completed", LOOKED), reason="Unchanged", summary="Known. So."), "Unchanged: Known."),
     ],
 )
-def test_headline_is_the_result_or_the_message_of_what_has_none(found: summaries.Summary, shown: str | None) -> None:
-    assert build(found).headline == shown
+def test_headline_is_the_result_or_the_message_of_what_has_none(
+    summary: summaries.Summary, headline: str | None
+) -> None:
+    assert build(summary).headline == headline
 
 
 def test_target_and_headline_hold_nothing_that_this_process_was_given() -> None:
     secrets = known_secrets.KnownSecrets(["pa55w0rd"])
-    found = replace(end("Completed", LOOKED), summary="It is pa55w0rd. So.", target="shop/pa55w0rd")
-    status = build(found, secrets=secrets)
+    summary = replace(end("Completed", LOOKED), summary="It is pa55w0rd. So.", target="shop/pa55w0rd")
+    status = build(summary, secrets=secrets)
     assert (status.headline, status.target) == ("It is [MASKED:secret].", "shop/[MASKED:secret]")
 
 
@@ -456,23 +465,23 @@ def test_target_and_headline_hold_nothing_that_this_process_was_given() -> None:
     [(0, "0s"), (59.4, "59s"), (59.6, "1m0s"), (92, "1m32s"), (3599, "59m59s"), (3605, "1h0m5s"), (90_000, "25h0m0s")],
 )
 def test_durations_are_whole_seconds_as_kubernetes_prints_them(seconds: float, duration: str) -> None:
-    found = replace(end("Completed"), ended_at=STARTED + timedelta(seconds=seconds))
-    assert build(found).duration == duration
+    summary = replace(end("Completed"), ended_at=STARTED + timedelta(seconds=seconds))
+    assert build(summary).duration == duration
     assert build(RUNNING).duration is None
 
 
 def test_control_characters_of_models_and_tools_are_shown_and_do_nothing_on_a_terminal() -> None:
     hostile = "\x1b]0;title\x07\x9b2J\u202eright\rleft\nnext"
-    shown = "\\x1b]0;title\\x07\\x9b2J\\u202eright\nleft\nnext"
-    found = replace(
+    escaped = "\\x1b]0;title\\x07\\x9b2J\\u202eright\nleft\nnext"
+    summary = replace(
         end("Failed", stage("collect", "Failed", hostile), message=hostile),
         final_analysis=hostile,
         summary=hostile,
         grounds="InspectedWithGaps",
         gaps=[{"tool": hostile, "reason": hostile}],
     )
-    status = build(found)
-    assert {status.final_analysis, status.summary, status.message, status.gaps[0].reason} == {shown}
+    status = build(summary)
+    assert {status.final_analysis, status.summary, status.message, status.gaps[0].reason} == {escaped}
     text = json.dumps(status.model_dump(mode="json"), ensure_ascii=False)
     assert not {"\x9b", "\u202e"} & set(text)
     assert "u001b" not in text
@@ -483,7 +492,7 @@ def test_control_characters_of_models_and_tools_are_shown_and_do_nothing_on_a_te
 def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, size: int) -> None:
     names = tuple(f"{'s' * 60}-{number:02}" for number in range(20))
     stages = [replace(stage(name, "Failed", unit * 100_000), total_tokens=2**53, tool_calls=2**31) for name in names]
-    found = replace(
+    summary = replace(
         end("Failed", *stages, message=unit * 100_000),
         stage_names=names,
         stage_agents=(1,) * 20,
@@ -492,24 +501,24 @@ def test_texts_are_cut_to_their_share_and_no_status_is_above_64_kib(unit: str, s
         grounds="InspectedWithGaps",
         gaps=[{"tool": unit * 200, "reason": unit * 200}] * 10,
     )
-    status = build(found)
+    status = build(summary)
     *_, failed, grounded = status.conditions
     for text in (status.summary, status.message, status.stages[-1].message, failed.message):
         assert text == unit * (1024 // size)
     assert 1024 - size < len(json.dumps(grounded.message, ensure_ascii=False).encode()) - 2 <= 1024
-    kept = unit * min(200, 800 // size)
-    assert [(gap.tool, gap.reason) for gap in status.gaps or []] == [(kept, kept)] * 10
+    cut_text = unit * min(200, 800 // size)
+    assert [(gap.tool, gap.reason) for gap in status.gaps or []] == [(cut_text, cut_text)] * 10
     assert (status.final_analysis, status.final_analysis_truncated) == (unit * (8192 // size), True)
-    assert build(replace(found, final_analysis=unit * (8192 // size))).final_analysis_truncated is None
+    assert build(replace(summary, final_analysis=unit * (8192 // size))).final_analysis_truncated is None
     written = status.model_dump(mode="json", by_alias=True, exclude_none=True)
     assert len(json.dumps(written, ensure_ascii=False).encode()) < 64 * 1024
 
 
-def test_what_masking_makes_longer_is_cut_behind_it() -> None:
+def test_text_that_masking_makes_longer_is_cut_behind_it() -> None:
     """A marker is longer than a short secret, and a text may be nothing but secrets."""
     secrets = known_secrets.KnownSecrets(["pa55w0rd"])
     text = "pa55w0rd " * 1000
-    found = replace(
+    summary = replace(
         end("Failed", replace(stage("look", "Failed", text), lacks=[text]), message=text),
         author=text[:253],
         final_analysis=text,
@@ -517,12 +526,12 @@ def test_what_masking_makes_longer_is_cut_behind_it() -> None:
         grounds="InspectedWithGaps",
         gaps=[{"tool": text[:200], "reason": text[:200]}],
     )
-    status = build(found, secrets=secrets)
+    status = build(summary, secrets=secrets)
     written = status.model_dump_json(by_alias=True)
     assert "pa55" not in written
     assert investigations.Status.model_validate_json(written) == status
     assert status.summary == ("[MASKED:secret] " * 100)[:1024]
-    short = build(replace(found, final_analysis="it is pa55w0rd"), secrets=secrets)
+    short = build(replace(summary, final_analysis="it is pa55w0rd"), secrets=secrets)
     assert (short.final_analysis, short.final_analysis_truncated) == ("it is [MASKED:secret]", None)
 
 
@@ -543,7 +552,7 @@ UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, Tru
 
 
 @pytest.mark.parametrize(
-    ("found", "story"),
+    ("summary", "story"),
     [
         (QUEUED, []),
         (RUNNING, [BEGUN]),
@@ -577,8 +586,8 @@ UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, Tru
         (REFUSED, [("Failed", "No chain found", ADMITTED, True)]),
     ],
 )
-def test_the_events_tell_the_story(found: summaries.Summary, story: list[tuple[str, str, datetime, bool]]) -> None:
-    assert [(one.reason, one.message, one.at, one.warning) for one in projector.events_of(found)] == story
+def test_the_events_tell_the_story(summary: summaries.Summary, story: list[tuple[str, str, datetime, bool]]) -> None:
+    assert [(event.reason, event.message, event.at, event.warning) for event in projector.events_of(summary)] == story
 
 
 def test_messages_that_were_given_up_are_a_condition_of_open_and_ended_investigations() -> None:
@@ -589,8 +598,8 @@ def test_messages_that_were_given_up_are_a_condition_of_open_and_ended_investiga
         for name, problem in (("hook", "hunter2-4711-hunter2"), ("slack", ""))
     )
     for summary in (QUEUED, replace(QUEUED, ended_at=ENDED, ending="Completed")):
-        assert "Delivered" not in {one.type for one in build(summary).conditions}
-        told = investigation_statuses.build(replace(summary, undelivered=messages), secrets=secrets)
-        (condition,) = (one for one in told.conditions if one.type == "Delivered")
+        assert "Delivered" not in {status_condition.type for status_condition in build(summary).conditions}
+        status = investigation_statuses.build(replace(summary, undelivered=messages), secrets=secrets)
+        (condition,) = (candidate for candidate in status.conditions if candidate.type == "Delivered")
         assert (condition.status, condition.reason, condition.last_transition_time) == ("False", "GivenUp", ENDED)
         assert condition.message == "receiver hook: [MASKED:secret]; receiver slack: it was not reached"

@@ -16,7 +16,7 @@ def seen(*, generation: int, deleted: bool = False) -> watch.Seen:
     return watch.Seen(namespace="tarsy", name="web-0", uid=UID, generation=generation, deleted=deleted)
 
 
-async def test_what_this_process_made_is_looked_at_once_it_has_changed_or_is_gone(
+async def test_object_that_this_process_made_is_looked_at_once_it_has_changed_or_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     unused: Any = None
@@ -33,7 +33,7 @@ async def test_what_this_process_made_is_looked_at_once_it_has_changed_or_is_gon
     assert len(looked_at) == 3
 
 
-async def test_of_very_many_objects_those_that_were_reconciled_last_are_remembered(
+async def test_last_reconciled_of_very_many_objects_are_remembered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(investigations, "RECONCILED_MAX", 3)

@@ -65,7 +65,7 @@ async def test_a_key_waits_in_the_queue_only_once() -> None:
         assert gate.came == ["a", "b", "c"]
 
 
-async def test_what_is_added_while_it_is_handled_is_handled_once_more_and_never_twice_at_once() -> None:
+async def test_key_that_is_added_while_it_is_handled_is_handled_once_more_and_never_twice_at_once() -> None:
     gate = Gate()
     async with running(gate.handle) as queue:
         queue.add("a")
@@ -83,7 +83,7 @@ async def test_what_is_added_while_it_is_handled_is_handled_once_more_and_never_
         assert gate.most_inside == {"a": 1, "b": 1, "end": 1}
 
 
-async def test_as_many_keys_at_once_as_there_are_workers() -> None:
+async def test_queue_handles_as_many_keys_at_once_as_there_are_workers() -> None:
     gate = Gate()
     async with running(gate.handle, workers=3) as queue:
         for key in "abcde":
@@ -198,7 +198,7 @@ async def test_later_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
-async def test_what_waits_for_its_time_is_not_hurried_by_being_made_sure_of() -> None:
+async def test_key_that_waits_for_its_time_is_not_hurried_by_being_made_sure_of() -> None:
     handled: list[str] = []
     once = asyncio.Event()
 

@@ -107,9 +107,9 @@ DETAILS = summaries.Details(
 )
 
 
-def message(details: summaries.Details = DETAILS, **given: Any) -> messages.Message:
-    about = messages.investigation(details, secrets=given.pop("secrets", NO_SECRETS), pages="https://tarsy.example")
-    fields: dict[str, Any] = {"event": "ended", "receiver": "hook", "identity": "1-17", "template": None, **given}
+def message(details: summaries.Details = DETAILS, **changes: Any) -> messages.Message:
+    about = messages.investigation(details, secrets=changes.pop("secrets", NO_SECRETS), pages="https://tarsy.example")
+    fields: dict[str, Any] = {"event": "ended", "receiver": "hook", "identity": "1-17", "template": None, **changes}
     return messages.message(about, **fields)
 
 
@@ -198,7 +198,7 @@ def test_message_about_a_group_tells_the_number_of_its_alerts_and_their_names() 
     assert sent.title == "KubePodCrashLooping (+2): shop/web-0 [critical]"
     assert sent.text.splitlines()[1] == "3 alerts, 2 firing: 2 KubePodCrashLooping, 1 KubePodNotReady"
     assert sent.investigation.alerts
-    assert [(one.alert_type, one.target) for one in sent.investigation.alerts.newest] == [
+    assert [(alert.alert_type, alert.target) for alert in sent.investigation.alerts.newest] == [
         ("KubePodNotReady", "shop/web-1")
     ]
 
@@ -244,11 +244,11 @@ EXAMPLES: tuple[dict[str, Any], ...] = (
 
 def test_examples_of_the_page_are_what_a_phone_shows() -> None:
     section = PAGE.split("## On a phone\n")[1].split("\n## ")[0]
-    shown = [message(replace(DETAILS, summary=replace(SUMMARY, **example))) for example in EXAMPLES]
-    texts = [f"{sent.title}\n{sent.text}" for sent in shown]
+    sent_messages = [message(replace(DETAILS, summary=replace(SUMMARY, **example))) for example in EXAMPLES]
+    texts = [f"{sent.title}\n{sent.text}" for sent in sent_messages]
     assert re.findall(r"```text\n(.*?)\n```", section, re.DOTALL) == texts
     assert all(len(text) < 450 for text in texts)
-    assert all(sent.title[:40].startswith(f"{sent.investigation.alert_type}") for sent in shown)
+    assert all(sent.title[:40].startswith(f"{sent.investigation.alert_type}") for sent in sent_messages)
 
 
 ANALYSIS = """\
@@ -375,8 +375,8 @@ def test_recipes_of_the_page_make_the_bodies_that_their_receivers_expect() -> No
     teams = json.loads(webhook._body(RECIPES["teams"], sent))
     (attachment,) = teams["attachments"]
     assert (teams["type"], attachment["contentType"]) == ("message", "application/vnd.microsoft.card.adaptive")
-    shown = [inline["text"] for block in attachment["content"]["body"] for inline in block["inlines"]]
-    assert shown == [sent.title, sent.text]
+    texts = [inline["text"] for block in attachment["content"]["body"] for inline in block["inlines"]]
+    assert texts == [sent.title, sent.text]
     apprise = json.loads(webhook._body(RECIPES["apprise"], sent))
     assert apprise == {"title": sent.title, "body": sent.text, "format": "text", "type": "success"}
     assert json.loads(webhook._body(RECIPES["n8n"], sent)) == sent.model_dump(mode="json")

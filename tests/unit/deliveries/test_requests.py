@@ -28,16 +28,16 @@ async def test_pace_is_counted_from_the_answer_and_shared_by_all_who_write_to_on
     monkeypatch.setattr(asyncio, "sleep", sleep)
     paces = requests.Paces()
 
-    async def send(place: str, *, after: float | None = None) -> None:
+    async def send(to_receiver: str, *, after: float | None = None) -> None:
         nonlocal now
-        async with paces.one_at_a_time(place, seconds=1.0):
-            sent.append((place, now))
+        async with paces.one_at_a_time(to_receiver, seconds=1.0):
+            sent.append((to_receiver, now))
             now += 0.5  # until the answer
             if after is not None:
                 raise requests.UndeliveredError("it answers 429", after=after)
 
-    for place in ("a", "a", "b", "a"):
-        await send(place)
+    for receiver in ("a", "a", "b", "a"):
+        await send(receiver)
     assert sent == [("a", 100.0), ("a", 101.5), ("b", 102.0), ("a", 103.0)]
     with pytest.raises(requests.UndeliveredError, match="it answers 429"):
         await send("a", after=30.0)
@@ -47,7 +47,7 @@ async def test_pace_is_counted_from_the_answer_and_shared_by_all_who_write_to_on
     await send("b")
     now += 29.0
     await send("a")
-    assert [place for place, _ in sent[4:]] == ["a", "b", "a"], "none while the rate is limited"
+    assert [sent_to for sent_to, _ in sent[4:]] == ["a", "b", "a"], "none while the rate is limited"
 
 
 SECRET = "whsec_" + base64.b64encode(bytes(range(32))).decode()
@@ -70,7 +70,7 @@ def test_retry_after_is_seconds_or_a_date(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("status", "of_message"), [(400, True), (422, True), (401, False), (404, False), (429, False), (500, False)]
 )
-def test_only_statuses_about_a_message_let_other_messages_pass(status: int, of_message: bool) -> None:
+def test_statuses_about_a_message_alone_let_other_messages_pass(status: int, of_message: bool) -> None:
     assert requests.refusal(status, {}).of_message is of_message
 
 

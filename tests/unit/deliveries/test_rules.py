@@ -27,8 +27,8 @@ ENDED = stored.Change(
 
 
 def receiver(**settings: Any) -> deliveries.Receiver:
-    given = {"type": "webhook", "url": "https://x.example", "allowed_namespaces": ["shop"], **settings}
-    return deliveries.Webhook.model_validate(given)
+    fields = {"type": "webhook", "url": "https://x.example", "allowed_namespaces": ["shop"], **settings}
+    return deliveries.Webhook.model_validate(fields)
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_the_newest_event_that_a_receiver_hears_of_is_chosen(
 def test_an_older_end_is_news_only_for_receivers_that_were_told() -> None:
     resolved = replace(ENDED, is_recent=False, told=frozenset({"told"}), alert_status="resolved")
     receivers = {name: receiver(events=["ended", "resolved"]) for name in ("told", "new")}
-    assert [(one.receiver, one.event) for one in rules.wanted([resolved], receivers, own="tarsy")] == [
+    assert [(delivery.receiver, delivery.event) for delivery in rules.wanted([resolved], receivers, own="tarsy")] == [
         ("told", "resolved")
     ]
 
 
-def test_of_several_changes_of_one_investigation_the_last_is_told() -> None:
+def test_last_of_several_changes_of_one_investigation_is_told() -> None:
     started = replace(ENDED, has_ended=False, revision=3)
     (wanted,) = rules.wanted([started, ENDED], {"r": receiver(events=["started", "ended"])}, own="tarsy")
     assert (wanted.event, wanted.revision) == ("ended", 7)

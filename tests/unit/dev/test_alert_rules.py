@@ -33,7 +33,7 @@ def series(chain: str) -> list[dict[str, str]]:
     return lines
 
 
-def test_what_an_investigation_of_an_alert_about_tarsy_does_wrong_raises_no_alert(tmp_path: Path) -> None:
+def test_errors_of_an_investigation_of_an_alert_about_tarsy_raise_no_alert(tmp_path: Path) -> None:
     alert_rules.judge(tmp_path, series("tarsy-chain"), set(), at="55m")
 
 

@@ -26,36 +26,42 @@ CHAINED = {name for name, labels in LABELS.items() if "chain" in labels}
 
 def named(expression: str) -> Iterator[tuple[str, str]]:
     """The metrics of TARSy in an expression, and what stands in their braces."""
-    for found in re.finditer(r"\b(tarsy_\w+)(?:\{([^}]*)\})?", expression):
-        yield re.sub(r"_(bucket|count|sum)$", "", found[1]), found[2] or ""
+    for match in re.finditer(r"\b(tarsy_\w+)(?:\{([^}]*)\})?", expression):
+        yield re.sub(r"_(bucket|count|sum)$", "", match[1]), match[2] or ""
 
 
 def policies(objects: list[Object]) -> dict[str, list[Object]]:
-    """What each component's policy lets in."""
+    """Return the ingress rules of each component's policy."""
     return {
-        one["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]: one["spec"]["ingress"]
-        for one in objects
-        if one["kind"] == "NetworkPolicy"
+        manifest["spec"]["podSelector"]["matchLabels"]["app.kubernetes.io/component"]: manifest["spec"]["ingress"]
+        for manifest in objects
+        if manifest["kind"] == "NetworkPolicy"
     }
 
 
-def test_nothing_of_it_is_there_unless_asked_for() -> None:
+def test_chart_has_no_metrics_unless_asked_for() -> None:
     for values in ({}, {"mode": "split"}):
-        found = charts.render(values)
-        assert not [one for one in found if one["kind"] in MONITORING or "dashboard" in one["metadata"]["name"]]
-        assert not [rule for rules in policies(found).values() for rule in rules if "metrics" in str(rule["ports"])]
+        manifests = charts.render(values)
+        assert not [
+            manifest
+            for manifest in manifests
+            if manifest["kind"] in MONITORING or "dashboard" in manifest["metadata"]["name"]
+        ]
+        assert not [rule for rules in policies(manifests).values() for rule in rules if "metrics" in str(rule["ports"])]
 
 
 @pytest.mark.parametrize("values", [{}, {"mode": "split"}], ids=["single", "split"])
 def test_the_port_of_metrics_is_open_and_scraped_in_every_process(values: Object) -> None:
-    found = charts.render(ENABLED | values)
-    monitor = charts.one(found, "PodMonitor", "tarsy-metrics")["spec"]
-    ((operator, components),) = [(one["operator"], one["values"]) for one in monitor["selector"]["matchExpressions"]]
+    manifests = charts.render(ENABLED | values)
+    monitor = charts.one(manifests, "PodMonitor", "tarsy-metrics")["spec"]
+    ((operator, components),) = [
+        (expression["operator"], expression["values"]) for expression in monitor["selector"]["matchExpressions"]
+    ]
     processes = {"operator"} if not values else {"api", "controller", "worker"}
     assert (operator, set(components)) == ("In", processes)
     (endpoint,) = monitor["podMetricsEndpoints"]
-    opened = policies(found)
-    for template in charts.pod_templates(found).values():
+    opened = policies(manifests)
+    for template in charts.pod_templates(manifests).values():
         labels = template["metadata"]["labels"]
         component = labels["app.kubernetes.io/component"]
         assert monitor["selector"]["matchLabels"].items() <= labels.items()
@@ -77,8 +83,8 @@ def test_callers_of_the_port_can_be_named_without_a_pod_monitor() -> None:
 
 def test_rules_are_those_of_the_file_but_for_what_the_values_say() -> None:
     def rules(**values: object) -> Object:
-        given = {"metrics": {"prometheusRule": {"enabled": True, **values}}}
-        return charts.one(charts.render(given), "PrometheusRule", "tarsy-metrics")
+        metrics_values = {"metrics": {"prometheusRule": {"enabled": True, **values}}}
+        return charts.one(charts.render(metrics_values), "PrometheusRule", "tarsy-metrics")
 
     (group,) = rules()["spec"]["groups"]
     assert group["rules"] == RULES
@@ -86,16 +92,16 @@ def test_rules_are_those_of_the_file_but_for_what_the_values_say() -> None:
         disabled=["TARSyTablesGrow"], runbookBase="https://docs.example/alerts/", labels={"release": "prometheus"}
     )
     assert changed["metadata"]["labels"]["release"] == "prometheus"
-    kept = changed["spec"]["groups"][0]["rules"]
-    assert {rule["alert"] for rule in RULES} - {rule["alert"] for rule in kept} == {"TARSyTablesGrow"}
-    for rule in kept:
+    remaining = changed["spec"]["groups"][0]["rules"]
+    assert {rule["alert"] for rule in RULES} - {rule["alert"] for rule in remaining} == {"TARSyTablesGrow"}
+    for rule in remaining:
         assert rule["annotations"]["runbook_url"] == f"https://docs.example/alerts/{rule['alert']}.md"
 
 
 def test_the_dashboard_is_json_and_found_by_the_sidecar_of_grafana() -> None:
-    found = charts.one(charts.render(ENABLED), "ConfigMap", "tarsy-dashboard")
-    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
-    dashboard = json.loads(found["data"]["tarsy.json"])
+    config_map = charts.one(charts.render(ENABLED), "ConfigMap", "tarsy-dashboard")
+    assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
+    dashboard = json.loads(config_map["data"]["tarsy.json"])
     assert len(dashboard["panels"]) > 20
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     for expression in expressions:

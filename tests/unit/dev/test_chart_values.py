@@ -88,11 +88,11 @@ APART = [
         "at '/mcp/toolsets': helm keeps its releases in Secrets, which mcp.deniedResources refuses",
     ),
 ]
-"""What stands in the way of other bad values, or is said after them, and how it is said."""
+"""Values that hide the errors of other bad values, or are reported after them, each with its message."""
 
 
 @pytest.mark.parametrize(
-    ("platform", "told"),
+    ("platform", "expected"),
     [
         (
             "{llm_providers: {x: {type: google, model: y, api_key_evn: Z}}}",
@@ -105,29 +105,29 @@ APART = [
         ("{agents: {A: {max_iterations: x}}}", ["at '/platform/agents/A/max_iterations': got string, want integer"]),
     ],
 )
-def test_error_about_one_key_of_a_part_tells_of_that_part_alone(platform: str, told: list[str]) -> None:
+def test_error_about_one_key_of_a_part_tells_of_that_part_alone(platform: str, expected: list[str]) -> None:
     lines = [line.strip(" -") for line in refusal({"platform": yaml.safe_load(platform)}).splitlines()]
-    said = [line for line in lines if line.startswith("at ") and not line.endswith("failed")]
-    assert said == told
+    errors = [line for line in lines if line.startswith("at ") and not line.endswith("failed")]
+    assert errors == expected
 
 
 @pytest.fixture(scope="module")
 def refusals() -> list[tuple[Object, str]]:
     """The bad values, as many of them in one installation as do not stand in each other's way, and what is said."""
     batches: list[Object] = []
-    for given, _ in BAD:
+    for text, _ in BAD:
         for batch in batches:
-            if _joined(batch, yaml.safe_load(given)):
+            if _joined(batch, yaml.safe_load(text)):
                 break
         else:
-            batches.append(yaml.safe_load(given))
+            batches.append(yaml.safe_load(text))
     assert len(batches) < 8
     return [(batch, refusal(batch)) for batch in batches]
 
 
-def _joined(batch: Object, given: Object) -> bool:
+def _joined(batch: Object, addition: Object) -> bool:
     """Put `given` into `batch`; False, and nothing put, where both say something of the same place."""
-    (key, value), *more = given.items()
+    (key, value), *more = addition.items()
     if more:
         return False
     if key not in batch:
@@ -137,22 +137,22 @@ def _joined(batch: Object, given: Object) -> bool:
     return both and _joined(batch[key], value)
 
 
-def refusal(given: Object) -> str:
-    """What is said of values that are refused."""
+def refusal(bad_values: Object) -> str:
+    """Return the message about values that are refused."""
     with pytest.raises(chart.RefusedError) as error:
-        charts.render(given)
+        charts.render(bad_values)
     return str(error.value)
 
 
-@pytest.mark.parametrize(("given", "path"), BAD, ids=[given for given, _ in BAD])
-def test_bad_values_are_refused_with_their_path(given: str, path: str, refusals: list[tuple[Object, str]]) -> None:
-    told = [told for batch, told in refusals if _is_in(yaml.safe_load(given), batch)]
-    assert any(f"at '{path}'" in one for one in told)
+@pytest.mark.parametrize(("bad_values", "path"), BAD, ids=[text for text, _ in BAD])
+def test_bad_values_are_refused_with_their_path(bad_values: str, path: str, refusals: list[tuple[Object, str]]) -> None:
+    messages = [message for batch, message in refusals if _is_in(yaml.safe_load(bad_values), batch)]
+    assert any(f"at '{path}'" in message for message in messages)
 
 
-@pytest.mark.parametrize(("given", "told"), APART, ids=[given for given, _ in APART])
-def test_values_that_do_not_go_together_are_refused_with_their_path(given: str, told: str) -> None:
-    assert told in refusal(yaml.safe_load(given))
+@pytest.mark.parametrize(("bad_values", "message"), APART, ids=[text for text, _ in APART])
+def test_values_that_do_not_go_together_are_refused_with_their_path(bad_values: str, message: str) -> None:
+    assert message in refusal(yaml.safe_load(bad_values))
 
 
 @pytest.mark.parametrize("name", ["1st", "a.b", "123"])
@@ -181,7 +181,7 @@ def test_networks_are_taken_as_they_are_written(cidr: str) -> None:
         st.from_regex(forms.NETWORK, fullmatch=True),
     )
 )
-def test_what_is_taken_for_a_network_is_one(text: str) -> None:
+def test_text_that_is_taken_for_a_network_is_one(text: str) -> None:
     if re.fullmatch(forms.NETWORK, text):
         ipaddress.ip_network(text, strict=False)
 
@@ -191,25 +191,25 @@ def test_every_network_is_taken_for_one(address: ipaddress.IPv4Address | ipaddre
     assert re.fullmatch(forms.NETWORK, f"{address}/{min(bits, address.max_prefixlen)}")
 
 
-def _is_in(given: Any, batch: Any) -> bool:
-    if not isinstance(given, dict) or not given:
-        return bool(given == batch)
-    return isinstance(batch, dict) and all(key in batch and _is_in(given[key], batch[key]) for key in given)
+def _is_in(part: Any, batch: Any) -> bool:
+    if not isinstance(part, dict) or not part:
+        return bool(part == batch)
+    return isinstance(batch, dict) and all(key in batch and _is_in(part[key], batch[key]) for key in part)
 
 
 def test_unknown_keys_are_refused_in_every_group() -> None:
-    given: Object = {}
+    unknown_values: Object = {}
     groups = list(_groups(values.Values(), ()))
     for path in groups:
-        at = given
+        at = unknown_values
         for key in path:
             at = at.setdefault(key, {})
         at["unheardOf"] = 1
-    told = refusal(given)
+    message = refusal(unknown_values)
     assert len(groups) > 40
     for path in groups:
         assert re.search(
-            f"at '{''.join(f'/{key}' for key in path)}': additional properties 'unheardOf' not allowed", told
+            f"at '{''.join(f'/{key}' for key in path)}': additional properties 'unheardOf' not allowed", message
         )
 
 

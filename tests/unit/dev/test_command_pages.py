@@ -10,7 +10,7 @@ ALL = dict(commands.commands())
 
 @pytest.mark.parametrize("name", ALL)
 def test_every_command_has_an_example_of_itself(name: str) -> None:
-    found = commands.examples(ALL[name])
+    examples = commands.examples(ALL[name])
 
-    assert found
-    assert all(example.startswith(f"tarsy {name}") for example in found)
+    assert examples
+    assert all(example.startswith(f"tarsy {name}") for example in examples)

@@ -22,7 +22,7 @@ VARIABLES = mutations.ENVIRONMENT | {"GOOGLE_CLOUD_PROJECT": "p", "LOGS_API_KEY"
 
 
 HEAVY = {"asyncio", "json", "logging", "ssl", "socket", "urllib.request"}
-"""What of the standard library takes its time."""
+"""Modules of the standard library that take long to import."""
 
 
 def run(*arguments: str | Path, **environment: str) -> Result:
@@ -30,7 +30,7 @@ def run(*arguments: str | Path, **environment: str) -> Result:
 
 
 def modules(*arguments: str) -> set[str]:
-    """What a command has imported when it is through."""
+    """Return the modules that a command has imported by its end."""
     code = (
         "import sys\n"
         "from tarsy.cli.main import main\n"
@@ -53,17 +53,17 @@ def test_the_commands_start_as_light_as_help() -> None:
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"migrate", "operator"}))
 def test_a_command_imports_neither_other_rooms_nor_what_is_slow(command: str) -> None:
-    found = modules(command, "--help")
+    imported = modules(command, "--help")
 
-    assert not found & {"pydantic", "yaml", "asyncio", "ssl", "socket", "urllib.request", "sqlalchemy", "kubernetes"}
-    assert [name for name in found if name.startswith("tarsy.") and not name.startswith("tarsy.cli")] == []
+    assert not imported & {"pydantic", "yaml", "asyncio", "ssl", "socket", "urllib.request", "sqlalchemy", "kubernetes"}
+    assert [name for name in imported if name.startswith("tarsy.") and not name.startswith("tarsy.cli")] == []
 
 
 def test_a_command_that_asks_stays_light() -> None:
-    found = modules("get", "--uid", "x", "-n", "tarsy", "--api", "http://127.0.0.1:1", "--token-file", "/dev/null")
+    imported = modules("get", "--uid", "x", "-n", "tarsy", "--api", "http://127.0.0.1:1", "--token-file", "/dev/null")
 
-    assert "socket" in found, "it has asked"
-    assert not found & {"pydantic", "yaml", "asyncio", "aiohttp", "sqlalchemy", "kubernetes", "mcp", "tarsy.config"}
+    assert "socket" in imported, "it has asked"
+    assert not imported & {"pydantic", "yaml", "asyncio", "aiohttp", "sqlalchemy", "kubernetes", "mcp", "tarsy.config"}
 
 
 def test_a_check_starts_no_operator(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_good_file_and_good_chains_are_said_to_be_good() -> None:
     assert (checked.exit_code, checked.stdout) == (0, f"{tools.ROOT}/config/tarsy.yaml: nothing is wrong with it.\n")
     linted = run("chain", "lint", *CHAINS.iterdir())
     assert (linted.exit_code, linted.stderr) == (0, "")
-    one = run("chain", "lint", min(CHAINS.iterdir()))
-    assert one.stdout == "1 document in 1 file: nothing is wrong.\n"
+    single_file = run("chain", "lint", min(CHAINS.iterdir()))
+    assert single_file.stdout == "1 document in 1 file: nothing is wrong.\n"
 
 
 def test_runbook_token_without_repositories_is_a_warning_of_the_check(tmp_path: Path) -> None:
@@ -115,8 +115,8 @@ def test_all_files_are_told_of_at_once(tmp_path: Path) -> None:
     ended = run("chain", "lint", bad, worse, tmp_path, tmp_path / "gone.yaml")
     assert ended.exit_code == 1
     lines = ended.stderr.removeprefix("Error: ").splitlines()
-    told = [line.partition(": ")[0].replace(f"{tmp_path}/", "") for line in lines]
-    assert told == [str(tmp_path), "bad.yaml:12", "bad.yaml:43", "gone.yaml", "worse.yaml:1"]
+    reported = [line.partition(": ")[0].replace(f"{tmp_path}/", "") for line in lines]
+    assert reported == [str(tmp_path), "bad.yaml:12", "bad.yaml:43", "gone.yaml", "worse.yaml:1"]
 
 
 def test_chains_are_checked_against_the_platform_file_that_is_given(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_operator_without_its_platform_file_names_it_and_the_remedy(tmp_path: Pa
     )
 
 
-def test_what_is_converted_passes_the_other_commands(tmp_path: Path) -> None:
+def test_converted_files_pass_the_other_commands(tmp_path: Path) -> None:
     out = tmp_path / "out/put"
     ended = run("chain", "convert", FOUNDING / "tarsy.yaml", FOUNDING / "llm-providers.yaml", "-o", out)
     assert ended.exit_code == 0, ended.stderr
@@ -178,7 +178,7 @@ def test_what_is_converted_passes_the_other_commands(tmp_path: Path) -> None:
     assert linted.exit_code == 0, linted.stderr
 
 
-def test_nothing_is_replaced_and_nothing_is_half_written(tmp_path: Path) -> None:
+def test_conversion_replaces_no_file_and_leaves_none_half_written(tmp_path: Path) -> None:
     file, out = FOUNDING / "security-incident.yaml", tmp_path / "out"
     out.mkdir()
     (out / "security-incident-chain.yaml").write_text("mine")

@@ -1,4 +1,4 @@
-"""What the Dockerfile says, against the files that it names; `tests/node/test_image.py` runs the result."""
+"""Dockerfile against the files that it names; `tests/node/test_image.py` runs the result."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ def project() -> dict[str, Any]:
 
 
 def findings(text: str) -> list[str]:
-    """What is wrong with a Dockerfile of ours."""
+    """Return the problems of a Dockerfile of ours."""
     dockerfile = dockerfiles.read(text)
     names = dockerfiles.context()
-    found = [
+    problems = [
         f"{name}={base} is no exact version"
         for name, base in dockerfile.arguments.items()
         if not _PINNED.fullmatch(base)
     ]
     for stage in dockerfile.stages.values():
         if stage.base not in dockerfile.arguments.values():
-            found.append(f"FROM {stage.base} cannot be given a digest from outside")
-        found += [f"ADD {rest}" for rest in stage.all("ADD")]
-        found += [wrong for rest in stage.all("COPY") for wrong in _copied(rest, dockerfile, names)]
-        found += [wrong for rest in stage.all("RUN") for wrong in _installed(rest)]
+            problems.append(f"FROM {stage.base} cannot be given a digest from outside")
+        problems += [f"ADD {rest}" for rest in stage.all("ADD")]
+        problems += [wrong for rest in stage.all("COPY") for wrong in _copied(rest, dockerfile, names)]
+        problems += [wrong for rest in stage.all("RUN") for wrong in _installed(rest)]
     last = dockerfile.stages[""]
     if last.all("RUN"):
-        found.append("the last stage runs something, so that each architecture needs an emulator for it")
+        problems.append("the last stage runs something, so that each architecture needs an emulator for it")
     if not re.fullmatch(r"[1-9]\d*:[1-9]\d*", last.last("USER", "0:0")):
-        found.append("the user is root, or a name, which runAsNonRoot cannot look up")
+        problems.append("the user is root, or a name, which runAsNonRoot cannot look up")
     if not last.last("ENTRYPOINT", "").startswith("["):
-        found.append("the entrypoint is a shell's, which takes SIGTERM for itself")
-    return found
+        problems.append("the entrypoint is a shell's, which takes SIGTERM for itself")
+    return problems
 
 
 def _copied(rest: str, dockerfile: dockerfiles.Dockerfile, names: list[str]) -> Iterator[str]:
@@ -70,7 +70,7 @@ def _installed(rest: str) -> Iterator[str]:
                 yield f"RUN {rest}: without {flag}"
 
 
-def test_nothing_in_the_image_is_unpinned_or_missing() -> None:
+def test_image_has_no_unpinned_and_no_missing_part() -> None:
     assert findings(TEXT) == []
 
 
@@ -86,7 +86,7 @@ def test_the_build_sees_what_the_dockerfile_copies_and_nothing_else() -> None:
     folders = {"requirements", *copied}
     assert [name for name in names if name not in folders and name.split("/")[0] not in folders] == []
     rules = (tools.ROOT / ".dockerignore").read_text().splitlines()
-    kept = {
+    expected_seen = {
         "operator/tarsy/agent/templates/react.md": True,
         "dev/node/package-lock.json": True,
         "operator/tarsy/__pycache__/errors.cpython-311.pyc": False,
@@ -97,7 +97,7 @@ def test_the_build_sees_what_the_dockerfile_copies_and_nothing_else() -> None:
         ".venv/bin/python": False,
         ".dev/env": False,
     }
-    assert {name: dockerfiles.seen(name, rules) for name in kept} == kept
+    assert {name: dockerfiles.seen(name, rules) for name in expected_seen} == expected_seen
 
 
 def test_the_image_runs_the_projects_program_and_has_its_version() -> None:

@@ -34,7 +34,7 @@ def snapshot(snapshot: record.Snapshot) -> record.Snapshot:
 
 
 @pytest.fixture
-async def asked(runtime: ports.Runtime, journal: memory.MemoryJournal) -> memory.MemoryJournal:
+async def with_question(runtime: ports.Runtime, journal: memory.MemoryJournal) -> memory.MemoryJournal:
     """The investigation has ended, and a question is open."""
     await investigation.run(runtime=runtime, journal=journal)
     await journal.commit(QUESTION)
@@ -50,18 +50,18 @@ async def answer(
 
 
 async def test_an_answer_ends_the_questions_run_and_nothing_else(
-    runtime: ports.Runtime, asked: memory.MemoryJournal
+    runtime: ports.Runtime, with_question: memory.MemoryJournal
 ) -> None:
-    first = asked.record.ended
-    _, ended = await answer(runtime, asked, ANSWERS)
+    first = with_question.record.ended
+    _, ended = await answer(runtime, with_question, ANSWERS)
     assert ended == entries.RunEnded(run=1, ending="Completed", reason="Answered", final_analysis="Since noon.")
-    assert asked.record.ended is first
-    (execution,) = asked.record.runs[1].executions.values()
+    assert with_question.record.ended is first
+    (execution,) = with_question.record.runs[1].executions.values()
     assert (execution.started.kind, execution.started.stage, execution.started.name) == ("chat", "", "ChatAgent")
 
 
 async def test_it_has_the_tools_that_the_agents_of_the_stages_were_given(
-    runtime: ports.Runtime, asked: memory.MemoryJournal, toolbox: memory.DictToolbox
+    runtime: ports.Runtime, with_question: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     opened: list[tuple[str, ...]] = []
 
@@ -69,33 +69,35 @@ async def test_it_has_the_tools_that_the_agents_of_the_stages_were_given(
         opened.append(tuple(servers))
         return toolbox
 
-    model, _ = await answer(replace(runtime, toolbox=open_for), asked, LOOKS, ANSWERS)  # type: ignore[arg-type]
+    model, _ = await answer(replace(runtime, toolbox=open_for), with_question, LOOKS, ANSWERS)  # type: ignore[arg-type]
     assert opened == [("k8s",)]
     names = [tool.name for tool in model.requests[0].tools]
     assert names == ["k8s.get", "result.search", "result.read"], "not all that the server has"
 
 
-async def test_who_answers_without_a_look_is_not_asked_to_look(
-    runtime: ports.Runtime, asked: memory.MemoryJournal
+async def test_agent_that_answers_without_a_look_is_not_asked_to_look(
+    runtime: ports.Runtime, with_question: memory.MemoryJournal
 ) -> None:
-    model, _ = await answer(runtime, asked, ANSWERS)
+    model, _ = await answer(runtime, with_question, ANSWERS)
     assert len(model.requests) == 1
 
 
 async def test_it_reads_the_investigation_and_the_earlier_questions(
-    runtime: ports.Runtime, asked: memory.MemoryJournal
+    runtime: ports.Runtime, with_question: memory.MemoryJournal
 ) -> None:
-    await answer(runtime, asked, ANSWERS)
-    await asked.commit(entries.RunStarted(run=2, question="And why?"))
+    await answer(runtime, with_question, ANSWERS)
+    await with_question.commit(entries.RunStarted(run=2, question="And why?"))
     model = memory.ScriptedModel(SAYS)
-    await chat.run(runtime=replace(runtime, model=lambda _: model), journal=asked, run=2)
+    await chat.run(runtime=replace(runtime, model=lambda _: model), journal=with_question, run=2)
     task = model.requests[0].messages[1].text
     parts = ("Observation: k8s.get: CrashLoopBackOff", "It is out of memory.", "Since when?", "Since noon.", "And why?")
     assert sorted(map(task.index, parts)) == [task.index(part) for part in parts]
 
 
-async def test_an_agent_that_fails_ends_the_run_as_failed(runtime: ports.Runtime, asked: memory.MemoryJournal) -> None:
-    _, ended = await answer(runtime, asked, messages.Failure(kind="fatal", text="the key is invalid"))
+async def test_an_agent_that_fails_ends_the_run_as_failed(
+    runtime: ports.Runtime, with_question: memory.MemoryJournal
+) -> None:
+    _, ended = await answer(runtime, with_question, messages.Failure(kind="fatal", text="the key is invalid"))
     assert ended == entries.RunEnded(run=1, ending="Failed", reason="NotAnswered", message="the key is invalid")
 
 

@@ -36,7 +36,7 @@ FORMS: Mapping[str, results.Form] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """What changes by itself in a crash loop."""
+    """Changes that a crash loop makes by itself."""
 
     suffix: str = "x2k4q"
     uid: str = UID
@@ -56,7 +56,7 @@ class Moment:
             minutes = int(match[2]) * 60 + int(match[3]) + self.minutes
             return f"{match[1]}{minutes // 60:02}:{minutes % 60:02}"
 
-        def told(text: str) -> str:
+        def rewritten(text: str) -> str:
             text = re.sub(r"(\d{4}-\d\d-\d\d[T ])(\d\d):(\d\d)", moved, text)
             text = text.replace("back-off 1m20s", f"back-off {self.wait}").replace(
                 "restartCount: 4", f"restartCount: {self.restarts}"
@@ -68,15 +68,15 @@ class Moment:
 
         owned = f"  generateName: {REPLICA_SET}-\n  generation: 1\n  labels:\n    pod-template-hash: 7d9f8c6b5\n"
         own = "    env:\n    - name: LEVEL\n      value: debug\n    image: localhost/peer:1\n"
-        pod = told(
+        pod = rewritten(
             CAPTURE["pods_get"].replace("  generation: 1\n", owned).replace("    image: localhost/peer:1\n", own, 1)
         )
         pod = pod.replace("    resources: {}\n", "    resources:\n      limits:\n        memory: 64Mi\n", 1)
-        events = told(CAPTURE["events_list"])
+        events = rewritten(CAPTURE["events_list"])
         head, *each = re.split(r"(?m)^(?=- )", events)
         created = each[0].replace("Kind: Pod", "Kind: ReplicaSet").replace(f"Name: {name}", f"Name: {REPLICA_SET}")
         created = re.sub(r"  Message: .*\n", f"  Message: 'Created pod: {name}'\n", created)
-        kept = [created, *each] if self.has_old_events else each[2:]
+        recent = [created, *each] if self.has_old_events else each[2:]
         columns = [
             "NAMESPACE",
             "APIVERSION",
@@ -133,9 +133,9 @@ class Moment:
             "pods_get": pod,
             "pods_list_in_namespace": table(columns, row),
             "yaml_list": "- " + "\n  ".join(pod.splitlines()) + "\n",
-            "events_list": head + "".join(kept),
+            "events_list": head + "".join(recent),
             "events_table": table(event_columns, event),
-            "pods_log": told(
+            "pods_log": rewritten(
                 f"2026-11-25T07:22:24.013507Z starting in {name} at {IP}:8080\n"
                 'ts=2026-11-25T07:22:25Z level=error msg="status 3" limit=30s\n'
                 '{"level":"error","ts":"2026-11-25T07:22:26Z","msg":"cannot open /data/7"}\n'
@@ -284,9 +284,9 @@ def test_a_difference_names_its_place_and_both_values() -> None:
     now = Moment(suffix="zzzzz").reads()
     now["pods_get"] = YAML["image"](now["pods_get"])
     now["pods_list_in_namespace"] = TABLE["node"](now["pods_list_in_namespace"])
-    found = differences(now)
-    assert found["pods_get"] == ["spec.containers[app].image: 'localhost/peer:1' -> 'localhost/peer:2'"]
-    assert found["pods_list_in_namespace"] == [f"Pod evidence-command {REPLICA_SET}-*: NODE: 'node-0' -> 'node-1'"]
+    differing = differences(now)
+    assert differing["pods_get"] == ["spec.containers[app].image: 'localhost/peer:1' -> 'localhost/peer:2'"]
+    assert differing["pods_list_in_namespace"] == [f"Pod evidence-command {REPLICA_SET}-*: NODE: 'node-0' -> 'node-1'"]
 
 
 def test_a_vanished_and_a_new_object_are_named() -> None:
@@ -348,7 +348,7 @@ def test_a_withheld_result_counts_as_changed() -> None:
         "",
     ],
 )
-def test_what_has_no_form_is_alike_only_if_it_is_the_same_text(form: results.Form, text: str) -> None:
+def test_text_without_a_form_is_alike_only_if_it_is_the_same(form: results.Form, text: str) -> None:
     same, other = (
         results.Reread(form=form, former=text, now=now, has_fingerprints=False) for now in (text, f"{text}x: 1\n")
     )
@@ -395,10 +395,10 @@ def test_all_objects_of_a_recorded_world_can_be_compared(scenario: str) -> None:
     assert all(lines == ["later is new: 'x'"] for lines in results.differences(shifted))
 
 
-def test_as_many_differences_as_are_named() -> None:
+def test_differences_are_named_up_to_their_maximum() -> None:
     former, now = ("\n".join(f"line {number} {mark}" for number in range(1000)) for mark in "ab")
-    (found,) = results.differences([results.Reread(form="log", former=former, now=now, has_fingerprints=False)])
-    assert len(found) == results.DIFFERENCES_MAX
+    (named,) = results.differences([results.Reread(form="log", former=former, now=now, has_fingerprints=False)])
+    assert len(named) == results.DIFFERENCES_MAX
     (long,) = results.differences([results.Reread(form="log", former="", now="x" * 10_000, has_fingerprints=False)])
     assert len(long[0]) == results.DIFFERENCE_MAX
 

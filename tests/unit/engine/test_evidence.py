@@ -1,4 +1,4 @@
-"""What a result stands on: folded from what was looked at, what failed, and what analyses name."""
+"""Grounds of a result: folded from what was looked at, what failed, and what analyses name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tarsy.transcript import entries, messages, record
 Ran = tuple[str, str, bool]
 """A call's arguments, what came of it, and whether that is an error."""
 CUT = "a part of it"
-"""What a result is of which more was kept than was read."""
+"""Mark of a result of which more was kept than was read."""
 
 
 def execution(
@@ -31,8 +31,8 @@ def execution(
 ) -> record.Execution:
     """One that made these calls of k8s.get, each in a turn of its own, and completed with `analysis`."""
     log: messages.Log = []
-    for turn, (arguments, text, failed) in enumerate(calls):
-        call = messages.ToolCall(id=f"{turn}.0", name="k8s.get", arguments=arguments)
+    for call_number, (arguments, text, failed) in enumerate(calls):
+        call = messages.ToolCall(id=f"{call_number}.0", name="k8s.get", arguments=arguments)
         log.append(messages.Message(role="assistant", calls=(call,)))
         log.append(messages.Message(role="tool", call_id=call.id, tool_name="k8s.get", text=text, failed=failed))
     log.append(messages.Message(role="assistant", text=analysis))
@@ -40,7 +40,7 @@ def execution(
         stories.started(identity, index=index), kind=kind, agent=replace(stories.AGENT, problems=tuple(problems))
     )
     ended = entries.ExecutionEnded(execution=identity, outcome="Completed", ungrounded=ungrounded)
-    cut = {f"{turn}.0": 100_000 for turn, (_, text, _) in enumerate(calls) if text == CUT}
+    cut = {f"{call_number}.0": 100_000 for call_number, (_, text, _) in enumerate(calls) if text == CUT}
     return record.Execution(started=started, log=log, ended=ended, cut=cut)
 
 
@@ -49,7 +49,7 @@ def run(*stages: Sequence[record.Execution]) -> record.Run:
         stages={
             f"stage-{number}": record.Stage(
                 started=stories.stage_started(f"stage-{number}"),
-                executions={one.started.execution: one for one in executions},
+                executions={stage_execution.started.execution: stage_execution for stage_execution in executions},
                 ended=stories.stage_ended(f"stage-{number}"),
             )
             for number, executions in enumerate(stages)
@@ -62,7 +62,7 @@ DENIED: Ran = ("{}", "403 Forbidden", True)
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("finished", "expected"),
     [
         (run([execution("a", LOOKED)]), "Inspected"),
         (run([execution("a", LOOKED, analysis="It is [tool 0.0].")]), "Inspected"),
@@ -78,18 +78,18 @@ DENIED: Ran = ("{}", "403 Forbidden", True)
         (run(), None),
     ],
 )
-def test_what_a_result_stands_on(found: record.Run, told: entries.Grounds | None) -> None:
-    assert evidence.grounds(found) == told
+def test_grounds_of_a_result_are_those_of_the_table(finished: record.Run, expected: entries.Grounds | None) -> None:
+    assert evidence.grounds(finished) == expected
 
 
 def away(
-    found: record.Execution, *servers: str, calls: Sequence[str] = (), has: Sequence[str] = ("k8s",)
+    before: record.Execution, *servers: str, calls: Sequence[str] = (), has: Sequence[str] = ("k8s",)
 ) -> record.Execution:
     """The same with these servers away, of those that it has, and these calls that reached none."""
     agent = replace(stories.AGENT, servers=tuple(has))
     tools = (replace(stories.TOOL, name="k8s.get"),)
-    started = replace(found.started, agent=agent, tools=tools)
-    return replace(found, started=started, away=set(servers), unreached=set(calls))
+    started = replace(before.started, agent=agent, tools=tools)
+    return replace(before, started=started, away=set(servers), unreached=set(calls))
 
 
 REPEATED: Ran = ("{}", templates.text("repeated"), True)
@@ -97,7 +97,7 @@ REFUSED: Ran = ("{}", templates.fill("refused", why="3 calls in a row failed."),
 
 
 @pytest.mark.parametrize(
-    ("found", "servers"),
+    ("blind", "servers"),
     [
         (execution("a"), ()),
         (away(execution("a"), "k8s"), ("k8s",)),
@@ -112,19 +112,19 @@ REFUSED: Ran = ("{}", templates.fill("refused", why="3 calls in a row failed."),
     ],
 )
 def test_servers_of_an_execution_were_away_if_none_answered_a_call(
-    found: record.Execution, servers: tuple[str, ...]
+    blind: record.Execution, servers: tuple[str, ...]
 ) -> None:
-    assert evidence.servers_away(found) == servers
-    assert evidence.grounds(run([found])) == (
-        "ServersAway" if servers else "Inspected" if record.results(found.log) else "NothingInspected"
+    assert evidence.servers_away(blind) == servers
+    assert evidence.grounds(run([blind])) == (
+        "ServersAway" if servers else "Inspected" if record.results(blind.log) else "NothingInspected"
     )
 
 
 def test_line_of_what_could_not_be_looked_at_is_short_and_names_each_server_once() -> None:
     names = [f"server-{number}" for number in range(8)]
     blind = away(execution("a"), *names, has=names)
-    found = run([blind], [execution("b", LOOKED)], [blind])
-    assert evidence.away_notice(found) == (
+    finished = run([blind], [execution("b", LOOKED)], [blind])
+    assert evidence.away_notice(finished) == (
         "Could not be looked at: MCP servers server-0, server-1, server-2, server-3, server-4 and 3 more "
         "could not be reached (stages stage-0, stage-2)."
     )
@@ -136,7 +136,7 @@ def test_a_call_that_failed_and_then_answered_is_no_gap() -> None:
 
 
 def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
-    found = run(
+    finished = run(
         [
             execution(
                 "a",
@@ -149,7 +149,7 @@ def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
             )
         ]
     )
-    assert evidence.gaps(found) == (
+    assert evidence.gaps(finished) == (
         entries.Gap(
             tool="[tool 9.9]", reason="there was no such call: it is named in the analysis of KubernetesAgent-1"
         ),
@@ -161,13 +161,13 @@ def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
 
 
 def test_gaps_are_ten_at_most_and_short() -> None:
-    found = run([execution("a", *((f'{{"n": {n}}}', f"{n} " + "x" * 10_000, True) for n in range(50)))])
-    gaps = evidence.gaps(found)
+    finished = run([execution("a", *((f'{{"n": {n}}}', f"{n} " + "x" * 10_000, True) for n in range(50)))])
+    gaps = evidence.gaps(finished)
     assert len(gaps) == 10
     assert all(len(gap.reason) <= evidence.REASON_MAX for gap in gaps)
 
 
-def test_what_earlier_stages_called_may_be_named_and_what_a_sibling_called_may_not() -> None:
+def test_calls_of_earlier_stages_may_be_named_and_those_of_a_sibling_may_not() -> None:
     three = execution("a", LOOKED, LOOKED, LOOKED)
     own = execution("b", LOOKED, analysis="See [tool 2.0].", index=1)
     assert evidence.grounds(run([three], [own])) == "Inspected"
@@ -188,7 +188,7 @@ def test_a_call_without_a_result_shows_nothing() -> None:
     "text",
     ["[tool]", "[tool 1]", "[tool one.two]", "tool 7.7", "[tool 7.7", "[tool 7.7.7]", "[tool x 7.7]", "[tooling 7.7]"],
 )
-def test_what_is_no_reference_is_no_gap(text: str) -> None:
+def test_text_that_is_no_reference_is_no_gap(text: str) -> None:
     assert evidence.grounds(run([execution("a", LOOKED, analysis=f"It is {text}.")])) == "Inspected"
 
 
@@ -197,15 +197,15 @@ def test_what_is_no_reference_is_no_gap(text: str) -> None:
     ["[tool 7.7]", "[Tool 7.7]", "[tools 0.0, 7.7]", "[tool 0.0, tool 7.7]", "[tool 0.0 and 7.7]", "[tool call 7.7]"],
 )
 def test_however_a_model_writes_it_a_reference_to_a_call_that_never_was_is_found(text: str) -> None:
-    found = run([execution("a", LOOKED, analysis=f"It is {text}.")])
-    assert evidence.grounds(found) == "UnknownReferences"
-    assert [gap.tool for gap in evidence.gaps(found)] == ["[tool 7.7]"]
+    finished = run([execution("a", LOOKED, analysis=f"It is {text}.")])
+    assert evidence.grounds(finished) == "UnknownReferences"
+    assert [gap.tool for gap in evidence.gaps(finished)] == ["[tool 7.7]"]
 
 
 def test_a_reference_to_a_call_that_never_was_is_told_before_all_that_failed() -> None:
     calls = [(f'{{"n": {n}}}', f"{n}: 403", True) for n in range(20)]
-    found = run([execution("a", LOOKED, *calls, analysis="It is [tool 99.9].")])
-    assert evidence.gaps(found)[0].tool == "[tool 99.9]"
+    finished = run([execution("a", LOOKED, *calls, analysis="It is [tool 99.9].")])
+    assert evidence.gaps(finished)[0].tool == "[tool 99.9]"
 
 
 def test_a_blind_conclusion_is_not_grounded_by_somebody_else_who_looked_and_failed() -> None:
@@ -222,30 +222,31 @@ def test_the_note_that_stands_for_a_repeated_call_shows_nothing_and_is_no_gap_of
     assert evidence.grounds(run([execution("a", LOOKED, LOOKED, note)])) == "Inspected"
 
 
-def test_of_an_analysis_that_is_nothing_but_references_ten_are_looked_for() -> None:
+def test_ten_references_are_looked_for_in_an_analysis_of_nothing_but_references() -> None:
     analysis = "".join(f"[tool {number}.7]" for number in range(1, 100_000))
-    found = run(
+    finished = run(
         [execution("a", LOOKED, analysis=analysis), execution("b", LOOKED, analysis="[tool " * 150_000, index=1)]
     )
-    gaps = evidence.gaps(found)
+    gaps = evidence.gaps(finished)
     assert [gap.tool for gap in gaps] == [f"[tool {number}.7]" for number in range(1, 11)]
-    assert steps.count(lambda: evidence.gaps(found)) < 1_000
+    assert steps.count(lambda: evidence.gaps(finished)) < 1_000
 
 
 @given(st.text(), st.lists(st.tuples(st.text(), st.text(), st.booleans()), max_size=5))
 def test_whatever_was_written_its_gaps_are_bounded_and_never_raise(analysis: str, calls: list[Ran]) -> None:
-    found = run([execution("a", *calls, analysis=analysis)])
-    assert len(evidence.gaps(found)) <= 10
-    assert (evidence.grounds(found) is None) == (not analysis)
+    finished = run([execution("a", *calls, analysis=analysis)])
+    assert len(evidence.gaps(finished)) <= 10
+    assert (evidence.grounds(finished) is None) == (not analysis)
 
 
 def test_the_names_of_stopped_tools_and_the_beginnings_of_their_hashes_have_room_in_a_gap() -> None:
     was, now = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
     names = ("pods_log", "pods_list", "nodes_top", "events_list")
     many = {name: pins.Stopped(tool=name, pinned=was, offered=now) for name in names}
-    one = {"pods_log": many["pods_log"]}
+    single_tool = {"pods_log": many["pods_log"]}
     problems = [
-        f"MCP server '{server}' {pins.stopped_text(stopped)}" for server, stopped in (("k8s", one), ("aws", many))
+        f"MCP server '{server}' {pins.stopped_text(stopped)}"
+        for server, stopped in (("k8s", single_tool), ("aws", many))
     ]
     first, second = evidence.gaps(run([execution("a", LOOKED, problems=problems)]))
     assert first.reason.endswith(": pods_log (pinned sha256:aaaaaaaaaaaa, now sha256:bbbbbbbbbbbb)")

@@ -1,4 +1,4 @@
-"""What is read of others' work stays bounded, however much that is."""
+"""Handover of other agents' work, which stays bounded however much that is."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ RESULT = "y" * 70_000
 def stage(results: int) -> record.Stage:
     """One agent, which has called a tool so often and read as much each time."""
     log: messages.Log = []
-    for turn in range(results):
-        call = messages.ToolCall(id=f"{turn}.0", name="k8s.get", arguments="{}")
+    for call_number in range(results):
+        call = messages.ToolCall(id=f"{call_number}.0", name="k8s.get", arguments="{}")
         log.append(messages.Message(role="assistant", calls=(call,)))
         log.append(messages.Message(role="tool", call_id=call.id, tool_name=call.name, text=RESULT))
     log.append(messages.Message(role="assistant", text="done"))
-    one = record.Execution(started=stories.started(), log=log, ended=stories.ended())
-    return record.Stage(started=stories.stage_started(), executions={"one": one}, ended=stories.stage_ended())
+    execution = record.Execution(started=stories.started(), log=log, ended=stories.ended())
+    return record.Stage(started=stories.stage_started(), executions={"one": execution}, ended=stories.stage_ended())
 
 
 @pytest.mark.parametrize("results", [1, 10, 100, 1_000, 10_000])
 def test_however_many_results_there_are_what_is_read_of_them_is_bounded(results: int) -> None:
-    one = stage(results)
+    read_stage = stage(results)
     joined, earlier = (
-        handover.agents_work(one),
-        handover.earlier_stages(record.Run(stages={"a": one}), reads="data"),
+        handover.agents_work(read_stage),
+        handover.earlier_stages(record.Run(stages={"a": read_stage}), reads="data"),
     )
-    for told in (joined, earlier):
-        shown = [len(found) for found in re.findall("y{5,}", told)]
-        assert len(shown) == 2 * results, "each has its share: its beginning and its end"
-        assert sum(shown) <= handover.RESULTS_SHOWN
-        assert max(map(sum, zip(shown[::2], shown[1::2], strict=True))) <= handover.RESULT_SHOWN
-        assert told.count("characters of a line are left out here]") == results, "and the cut is told"
+    for text in (joined, earlier):
+        lengths = [len(excerpt) for excerpt in re.findall("y{5,}", text)]
+        assert len(lengths) == 2 * results, "each has its share: its beginning and its end"
+        assert sum(lengths) <= handover.RESULTS_SHOWN
+        assert max(map(sum, zip(lengths[::2], lengths[1::2], strict=True))) <= handover.RESULT_SHOWN
+        assert text.count("characters of a line are left out here]") == results, "and the cut is told"
 
 
 def test_result_of_the_default_size_of_an_excerpt_is_handed_over_whole() -> None:
@@ -48,7 +48,7 @@ def test_result_of_the_default_size_of_an_excerpt_is_handed_over_whole() -> None
     assert excerpting.limit(platform, "k8s", "p", 10**6) == handover.RESULT_SHOWN
 
 
-def test_of_many_calls_the_last_are_listed_and_the_first_ones_can_be_named() -> None:
+def test_last_of_many_calls_are_listed_and_the_first_ones_can_be_named() -> None:
     read = handover.earlier_stages(record.Run(stages={"a": stage(50)}), reads="results", looks_into_results=True)
     listed = re.findall(r"^one/(\d+)\.0: k8s\.get of KubernetesAgent-1$", read, re.MULTILINE)
     assert listed == [str(number) for number in range(30, 50)]
@@ -61,13 +61,13 @@ def test_a_stage_in_sequence_reads_no_results() -> None:
     assert "y" * 10 not in handover.earlier_stages(record.Run(stages={"a": stage(3)}), reads="results")
 
 
-def test_of_earlier_questions_the_latest_are_read_and_not_more_of_each_than_is_told() -> None:
+def test_latest_earlier_questions_are_read_and_not_more_of_each_than_is_told() -> None:
     asked = []
     for number in range(50):
         answer = messages.Message(role="assistant", text="z" * 20_000)
-        one = record.Execution(started=stories.started(), log=[answer], ended=stories.ended())
-        asked.append(record.Run(question=f"question-{number} {'q' * 20_000}", executions={"one": one}))
-    told = handover.investigation(record.Run(ended=entries.RunEnded(ending="Failed", reason="No")), asked)
-    assert re.findall(r"question-(\d+)", told) == [str(number) for number in range(30, 50)]
-    assert max(map(len, re.findall("z+", told))) == handover.QUESTION_SHOWN
-    assert len(told) < 2 * handover.QUESTIONS_SHOWN * (handover.QUESTION_SHOWN + 500)
+        execution = record.Execution(started=stories.started(), log=[answer], ended=stories.ended())
+        asked.append(record.Run(question=f"question-{number} {'q' * 20_000}", executions={"one": execution}))
+    text = handover.investigation(record.Run(ended=entries.RunEnded(ending="Failed", reason="No")), asked)
+    assert re.findall(r"question-(\d+)", text) == [str(number) for number in range(30, 50)]
+    assert max(map(len, re.findall("z+", text))) == handover.QUESTION_SHOWN
+    assert len(text) < 2 * handover.QUESTIONS_SHOWN * (handover.QUESTION_SHOWN + 500)

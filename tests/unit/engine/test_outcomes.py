@@ -91,7 +91,7 @@ def ended(letters: str, *, lacks: Sequence[tuple[str, ...]] = ()) -> record.Stag
     executions = {}
     for index, letter in enumerate(letters):
         name = f"e{index}"
-        said: messages.Log = [messages.Message(role="assistant", text=f"A-{index + 1} knows.")]
+        answer_log: messages.Log = [messages.Message(role="assistant", text=f"A-{index + 1} knows.")]
         executions[name] = record.Execution(
             started=entries.ExecutionStarted(
                 stage="look",
@@ -100,7 +100,7 @@ def ended(letters: str, *, lacks: Sequence[tuple[str, ...]] = ()) -> record.Stag
                 name=f"A-{index + 1}",
                 agent=agent(*lacks[index]) if lacks else None,
             ),
-            log=said if letter == "C" else [],
+            log=answer_log if letter == "C" else [],
             ended=entries.ExecutionEnded(execution=name, outcome=OUTCOMES[letter], error=WHY[letter]),
         )
     return record.Stage(started=entries.StageStarted(stage="look", clock=0.0), executions=executions)
@@ -132,13 +132,13 @@ def test_a_stages_outcome_is_that_of_the_table(agents: str, of_any: str, of_all:
 @pytest.mark.parametrize("policy", ["any", "all"])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_outcome_is_the_same_whichever_began_first(policy: chains.SuccessPolicy, reverse: bool) -> None:
-    found = ended("CFT")
-    found.executions = dict(sorted(found.executions.items(), reverse=reverse))
-    assert stage_end(found, policy=policy) == stage_end(ended("CFT"), policy=policy)
+    stage = ended("CFT")
+    stage.executions = dict(sorted(stage.executions.items(), reverse=reverse))
+    assert stage_end(stage, policy=policy) == stage_end(ended("CFT"), policy=policy)
 
 
 @pytest.mark.parametrize(
-    ("agents", "lacks", "told"),
+    ("agents", "lacks", "expected"),
     [
         ("C", [("no tools",)], ("no tools",)),
         ("CF", [("no tools",), ("no tools", "nor those")], ("no tools", "nor those")),
@@ -146,12 +146,12 @@ def test_the_outcome_is_the_same_whichever_began_first(policy: chains.SuccessPol
         ("FF", [(), ()], ()),
     ],
 )
-def test_what_the_agents_had_to_do_without_is_told_once_and_apart_from_what_failed(
-    agents: str, lacks: list[tuple[str, ...]], told: tuple[str, ...]
+def test_things_that_agents_lacked_are_told_once_and_apart_from_what_failed(
+    agents: str, lacks: list[tuple[str, ...]], expected: tuple[str, ...]
 ) -> None:
     end = stage_end(ended(agents, lacks=lacks))
-    assert end.lacks == told
-    assert not any(lack in end.message for lack in told)
+    assert end.lacks == expected
+    assert not any(lack in end.message for lack in expected)
     assert end.message == stage_end(ended(agents)).message
 
 
@@ -171,14 +171,14 @@ def test_the_result_of_a_stage_is_what_its_agents_found_under_their_names(agents
 
 def joined(letters: str, letter: str) -> record.Stage:
     """The same, with what joins their results, which has ended like this."""
-    found = ended(letters)
-    said: messages.Log = [messages.Message(role="assistant", text="All of it.")]
+    stage = ended(letters)
+    answer_log: messages.Log = [messages.Message(role="assistant", text="All of it.")]
     start = entries.ExecutionStarted(
         stage="look", execution="s", kind="synthesis", index=0, name="SynthesisAgent", agent=agent("no tools at all")
     )
     end = entries.ExecutionEnded(execution="s", outcome=OUTCOMES[letter], error=WHY[letter])
-    joining = record.Execution(started=start, log=said if letter == "C" else [], ended=end)
-    return replace(found, executions={"s": joining, **found.executions})
+    joining = record.Execution(started=start, log=answer_log if letter == "C" else [], ended=end)
+    return replace(stage, executions={"s": joining, **stage.executions})
 
 
 @pytest.mark.parametrize("policy", ["any", "all"])
@@ -199,7 +199,7 @@ def test_a_synthesis_that_fails_takes_nothing_but_a_flaw_to_its_stage(
 
 
 @pytest.mark.parametrize("synthesis", ["F", "T", "X"])
-def test_what_failed_of_the_agents_is_told_before_what_failed_of_their_synthesis(synthesis: str) -> None:
+def test_failures_of_the_agents_are_told_before_those_of_their_synthesis(synthesis: str) -> None:
     end = stage_end(joined("CF", synthesis))
     assert (end.outcome, end.message) == (
         "CompletedWithErrors",
@@ -220,14 +220,20 @@ def test_the_result_of_a_stage_is_its_synthesis_if_there_is_one(agents: str, syn
 
 
 def test_they_are_told_by_their_places_whichever_began_first() -> None:
-    found, backwards = ended("CFC"), ended("CFC")
-    backwards.executions = dict(reversed(found.executions.items()))
-    assert handover.analysis(backwards) == handover.analysis(found)
-    for one in (found, backwards):
-        one.ended = stage_end(one)
-    told = [handover.earlier_stages(record.Run(stages={"look": one}), reads="results") for one in (found, backwards)]
-    assert told[0] == told[1]
-    assert told[0].index("#### Agent 1: A-1") < told[0].index("#### Agent 2: A-2") < told[0].index("#### Agent 3: A-3")
+    forwards, backwards = ended("CFC"), ended("CFC")
+    backwards.executions = dict(reversed(forwards.executions.items()))
+    assert handover.analysis(backwards) == handover.analysis(forwards)
+    for stage in (forwards, backwards):
+        stage.ended = stage_end(stage)
+    handed_over = [
+        handover.earlier_stages(record.Run(stages={"look": stage}), reads="results") for stage in (forwards, backwards)
+    ]
+    assert handed_over[0] == handed_over[1]
+    assert (
+        handed_over[0].index("#### Agent 1: A-1")
+        < handed_over[0].index("#### Agent 2: A-2")
+        < handed_over[0].index("#### Agent 3: A-3")
+    )
 
 
 RUNS = """
@@ -296,8 +302,8 @@ class Play:
 
     def end(self, identity: str, letter: str) -> None:
         end = entries.ExecutionEnded(execution=identity, outcome=OUTCOMES[letter], error=WHY[letter])
-        said: messages.Log = [messages.Message(role="assistant", text=f"{identity} knows.")]
-        self.record.executions[identity].log.extend(said)
+        answer_log: messages.Log = [messages.Message(role="assistant", text=f"{identity} knows.")]
+        self.record.executions[identity].log.extend(answer_log)
         after = replace(self.record.executions[identity], ended=end)
         follow = outcomes.ends_with(self.record, after)
         self.stop()

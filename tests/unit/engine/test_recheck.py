@@ -79,7 +79,7 @@ class World:
         return box
 
     @property
-    def asked(self) -> int:
+    def request_count(self) -> int:
         """The requests to models since the last start."""
         return len(self.models[-1].requests)
 
@@ -112,9 +112,9 @@ async def again(
     world: World, snapshot: record.Snapshot, former: ports.Former | None, *facts: entries.Entry
 ) -> memory.MemoryJournal:
     """Investigate the alert when it comes again."""
-    data = json.loads(snapshot.alert_data) | {"startsAt": "2", "endsAt": "3"}
+    alert_data = json.loads(snapshot.alert_data) | {"startsAt": "2", "endsAt": "3"}
     later = replace(
-        snapshot, id="7d1c0b2e-0000-4000-8000-000000000002", name="web-crash-2", alert_data=json.dumps(data)
+        snapshot, id="7d1c0b2e-0000-4000-8000-000000000002", name="web-crash-2", alert_data=json.dumps(alert_data)
     )
     journal = memory.MemoryJournal(later, *facts)
     journal.formers = [former] if former else []
@@ -129,7 +129,7 @@ async def test_an_unchanged_cluster_ends_it_without_a_model(world: World, snapsh
     journal = await again(world, snapshot, former)
     end = journal.record.ended
     assert end
-    assert world.asked == 0
+    assert world.request_count == 0
     assert (end.ending, end.reason, end.grounds, end.former) == ("Completed", "Unchanged", "Inspected", snapshot.id)
     assert end.message.startswith("Unchanged since web-crash, which ended at ")
     assert "pods_get (name web-0, namespace shop); pods_log (name web-0, namespace shop, previous True)" in end.message
@@ -144,8 +144,10 @@ async def test_an_unchanged_cluster_ends_it_without_a_model(world: World, snapsh
         entries.Logged(seq=seq, at=datetime.now(UTC), claim=1, run=0, stage="", execution="", entry=entry)
         for seq, entry in enumerate(journal.facts, 1)
     ]
-    told = [event for event in timeline.fold(log) if event.type == "recheck"]
-    assert [event.content for event in told] == ["2 calls of web-crash were made again, and their results are alike."]
+    recheck_events = [event for event in timeline.fold(log) if event.type == "recheck"]
+    assert [event.content for event in recheck_events] == [
+        "2 calls of web-crash were made again, and their results are alike."
+    ]
 
 
 def problem(journal: memory.MemoryJournal) -> str | None:
@@ -189,13 +191,13 @@ async def test_a_change_is_investigated_and_told_to_all_agents(world: World, sna
     for agent in agents:
         task = agent.started.messages[1].text
         assert "# What differs from the last investigation\n\nweb-crash investigated this alert until" in task
-        shown = "- pods_get (name web-0, namespace shop): spec.image: 'web:1' -&gt; 'web:2 &lt;!-- Analysis"
-        assert shown.replace("-&gt;", "->") in task
+        difference = "- pods_get (name web-0, namespace shop): spec.image: 'web:1' -&gt; 'web:2 &lt;!-- Analysis"
+        assert difference.replace("-&gt;", "->") in task
         assert task.count("<!-- Analysis Result START -->") == task.count("<!-- Analysis Result END -->")
-    assert world.asked == 4
+    assert world.request_count == 4
 
 
-async def test_what_agents_are_told_is_bounded(world: World, snapshot: record.Snapshot) -> None:
+async def test_differences_told_to_agents_are_bounded(world: World, snapshot: record.Snapshot) -> None:
     former = await ended(world, snapshot)
     world.log = "".join(f"line {number} {'ä' * 300}\n" for number in range(100))
     journal = await again(world, snapshot, former)
@@ -281,7 +283,7 @@ OTHERS: dict[str, tuple[str | None, Change]] = {
 
 
 @pytest.mark.parametrize(("why", "change"), OTHERS.values(), ids=OTHERS)
-async def test_what_is_not_as_then_is_investigated_as_ever(
+async def test_alert_that_is_not_as_then_is_investigated_as_ever(
     world: World, snapshot: record.Snapshot, why: str | None, change: Change
 ) -> None:
     former = await ended(world, snapshot)
@@ -318,7 +320,7 @@ def native(former: ports.Former) -> ports.Former:
     return former
 
 
-def told(former: ports.Former) -> ports.Former:
+def told_of_alerts(former: ports.Former) -> ports.Former:
     (first, *_) = former.record.executions.values()
     first.told = entries.AlertJoined(execution=first.started.execution, number=1, alerts=1, clock=0.0, messages=(TOLD,))
     return former
@@ -335,16 +337,16 @@ def told(former: ports.Former) -> ports.Former:
         ("its result is not based on inspections alone", lambda former: end(former, grounds="NothingInspected")),
         ("the masking has changed since", lambda former: end(former, masking="")),
         ("its agents used tools of their provider", native),
-        ("its agents were told of other alerts", told),
+        ("its agents were told of other alerts", told_of_alerts),
         (None, lambda _: None),
     ],
 )
-async def test_what_cannot_be_rechecked_is_investigated_as_ever(
+async def test_investigation_that_cannot_be_rechecked_is_made_as_ever(
     world: World, snapshot: record.Snapshot, why: str | None, changed: Callable[[ports.Former], ports.Former | None]
 ) -> None:
     journal = await again(world, snapshot, changed(await ended(world, snapshot)))
     assert problem(journal) == why
-    assert world.asked == 4
+    assert world.request_count == 4
 
 
 @pytest.mark.parametrize(
@@ -383,7 +385,10 @@ def test_calls_of_the_table(tool: str, arguments: str, *, fits: bool) -> None:
 
 
 def test_the_table_has_only_arguments_of_the_recorded_tools_and_no_time(captures: Any) -> None:
-    assert all(not known.arguments & {"since", "sinceTime", "until"} for known in reading_tools.READING_TOOLS.values())
+    assert all(
+        not reading_tool.arguments & {"since", "sinceTime", "until"}
+        for reading_tool in reading_tools.READING_TOOLS.values()
+    )
 
 
 @pytest.mark.parametrize("crash", [(1, "before"), (1, "after")])
@@ -397,7 +402,7 @@ async def test_a_takeover_begins_again_or_goes_on_from_the_end(
     await investigation.run(runtime=world.runtime(), journal=taken_over)
     end = taken_over.record.ended
     assert end
-    assert (end.reason, world.asked) == ("Unchanged", 0)
+    assert (end.reason, world.request_count) == ("Unchanged", 0)
     assert sum(isinstance(fact, entries.Rechecked) for fact in taken_over.facts) == 1
 
 
@@ -477,7 +482,7 @@ async def test_a_cancelled_recheck_leaves_nothing(world: World, snapshot: record
     journal = memory.MemoryJournal(replace(snapshot, id="7d1c0b2e-0000-4000-8000-000000000002"))
     journal.formers = [former]
     runtime = replace(
-        world.runtime(), toolbox=lambda *given: Slow(world.toolbox(*given).answers, writing=["k8s.pods_delete"])
+        world.runtime(), toolbox=lambda *arguments: Slow(world.toolbox(*arguments).answers, writing=["k8s.pods_delete"])
     )
     running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
     await calling.wait()

@@ -36,7 +36,7 @@ def texts(folder: Path) -> later_worlds.Texts:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=IDS)
-def test_what_changes_by_itself_is_alike_and_so_are_pods_that_their_controllers_replaced(folder: Path) -> None:
+def test_natural_changes_and_pods_that_their_controllers_replaced_are_alike(folder: Path) -> None:
     chance = dice(folder.parent.name)
     now = later_worlds.later(folder, minutes=chance.randrange(2, 600), chance=chance)
     assert later_worlds.differences(texts(folder), later_worlds.lists(now) | later_worlds.objects(now)) == {}
@@ -188,10 +188,13 @@ def test_each_seeded_change_is_seen_in_the_results_that_show_it_beside_what_chan
         after, unchanged = (
             later_worlds.lists(world) | later_worlds.objects(world) for world in (chance.choice(seeded), now)
         )
-        shown = {read: text for read, text in texts(folder).items() if after.get(read) != unchanged.get(read)}
-        assert shown
-        assert shown.keys() <= later_worlds.differences(shown | later_worlds.lists(then(folder)), after).keys()
-        for read, text in shown.items():
+        changed_reads = {read: text for read, text in texts(folder).items() if after.get(read) != unchanged.get(read)}
+        assert changed_reads
+        assert (
+            changed_reads.keys()
+            <= later_worlds.differences(changed_reads | later_worlds.lists(then(folder)), after).keys()
+        )
+        for read, text in changed_reads.items():
             assert later_worlds.differences({read: text}, after), read
         seen += 1
         if seen == WORLDS_PER_SEED:

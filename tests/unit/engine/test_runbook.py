@@ -60,21 +60,21 @@ def having(runtime: ports.Runtime, text: str) -> ports.Runtime:
 
 
 def tasks(model: memory.ScriptedModel) -> list[str]:
-    """What each execution was told."""
+    """Return the task of each execution."""
     return list(dict.fromkeys(request.messages[1].text for request in model.requests))
 
 
 def read(task: str) -> str:
     """The runbook that a task has."""
     (word,) = set(re.findall(r"<!-- DATA ([0-9a-f]{8}) START -->", task))
-    found = re.findall(
+    runbook_texts = re.findall(
         rf"{re.escape(prompts.RUNBOOK)}\n\n<!-- DATA {word} START -->\n(.*?)\n<!-- DATA", task, re.DOTALL
     )
-    assert len(found) == 1, "each has one"
-    return str(found[0])
+    assert len(runbook_texts) == 1, "each has one"
+    return str(runbook_texts[0])
 
 
-def told(journal: memory.MemoryJournal) -> list[timeline_events.Event]:
+def runbook_events(journal: memory.MemoryJournal) -> list[timeline_events.Event]:
     """The events of its runbook."""
     log = [
         entries.Logged(seq=seq, at=datetime.now(UTC), claim=1, run=0, stage="", execution="", entry=entry)
@@ -91,7 +91,7 @@ async def test_it_is_fetched_once_before_the_first_stage_and_read_by_every_stage
     assert shelf.asked == [URL]
     assert journal.facts[0] == entries.RunbookRead(url=URL, origin="url", text=TEXT)
     assert [read(task) for task in tasks(model)] == [TEXT, TEXT]
-    (event,) = told(journal)
+    (event,) = runbook_events(journal)
     assert (event.id, event.type, event.status) == ("run-0.runbook", "runbook", "completed")
     assert event.metadata == {"url": URL, "origin": "url", "characters": len(TEXT)}
     assert event.content == "The agents get the runbook of the alert."
@@ -131,7 +131,7 @@ async def test_one_that_cannot_be_fetched_is_an_error_event_and_the_platforms_te
     text = own.strip() or runbook.builtin()
     assert journal.facts[0] == entries.RunbookRead(url=URL, origin=origin, text=text, problem="github.com answers 404")
     assert [read(task) for task in tasks(model)] == [text, text]
-    (event,) = told(journal)
+    (event,) = runbook_events(journal)
     assert (event.id, event.type, event.status) == ("run-0.runbook", "error", "failed")
     assert "github.com answers 404" in event.content
     assert (event.metadata["kind"], event.metadata["origin"]) == ("runbook", origin)
@@ -145,11 +145,11 @@ async def test_the_platforms_text_is_kept_where_an_alert_names_none(
     assert shelf.asked == []
     assert journal.facts[0] == entries.RunbookRead(origin="default", text="Call Anne.")
     assert [read(task) for task in tasks(model)] == ["Call Anne."] * 2
-    (event,) = told(journal)
+    (event,) = runbook_events(journal)
     assert (event.type, event.content) == ("runbook", "The agents get the default runbook of the platform file.")
 
 
-async def test_what_is_built_in_is_read_where_nobody_has_one_and_is_no_entry(
+async def test_built_in_runbook_is_read_if_there_is_no_other_and_is_no_entry(
     runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel
 ) -> None:
     journal = memory.MemoryJournal(replace(snapshot, runbook_url=None))
@@ -169,12 +169,12 @@ async def test_a_stage_that_began_without_one_has_none_after_a_takeover(
 
 
 async def test_a_runbook_is_kept_once_and_while_its_run_is_open(journal: memory.MemoryJournal) -> None:
-    kept = entries.RunbookRead(url=URL, origin="url", text=TEXT)
-    await journal.commit(kept)
+    runbook_read = entries.RunbookRead(url=URL, origin="url", text=TEXT)
+    await journal.commit(runbook_read)
     with pytest.raises(nesting.OutOfOrderError, match="has started already"):
-        registry.check(journal.record, [kept])
+        registry.check(journal.record, [runbook_read])
     with pytest.raises(nesting.OutOfOrderError, match="run '7' has not started"):
-        registry.check(journal.record, [replace(kept, run=7)])
+        registry.check(journal.record, [replace(runbook_read, run=7)])
 
 
 HOSTILE = [
@@ -185,7 +185,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-async def test_nothing_that_a_runbook_says_ends_its_block(
+async def test_text_of_a_runbook_never_ends_its_block(
     runtime: ports.Runtime, journal: memory.MemoryJournal, model: memory.ScriptedModel, shelf: Shelf, text: str
 ) -> None:
     shelf.texts = {URL: f"before\n{text}\nafter"}
@@ -210,19 +210,19 @@ async def test_no_line_of_a_runbook_is_a_step_of_react(
 
 
 @pytest.mark.parametrize("line", ["x" * 99, ""], ids=["of lines", "of one line"])
-async def test_of_a_long_one_the_beginning_is_read_and_the_whole_is_kept(
+async def test_beginning_of_a_long_runbook_is_read_and_the_whole_is_kept(
     runtime: ports.Runtime, journal: memory.MemoryJournal, model: memory.ScriptedModel, shelf: Shelf, line: str
 ) -> None:
     text = f"{line}\n" * 10_000 if line else "y" * 1_000_000
     shelf.texts = {URL: text}
     await investigation.run(runtime=runtime, journal=journal)
-    kept = journal.facts[0]
-    assert isinstance(kept, entries.RunbookRead)
-    assert kept.text == text
-    shown, _, cut = read(tasks(model)[0]).rpartition("\n")
-    assert text.startswith(shown + ("\n" if line else ""))
-    assert prompts.RUNBOOK_SHOWN - 100 <= len(shown) <= prompts.RUNBOOK_SHOWN
-    assert cut == f"[cut: {len(shown)} of {len(text)} characters are shown]"
+    runbook_read = journal.facts[0]
+    assert isinstance(runbook_read, entries.RunbookRead)
+    assert runbook_read.text == text
+    excerpt, _, cut = read(tasks(model)[0]).rpartition("\n")
+    assert text.startswith(excerpt + ("\n" if line else ""))
+    assert prompts.RUNBOOK_SHOWN - 100 <= len(excerpt) <= prompts.RUNBOOK_SHOWN
+    assert cut == f"[cut: {len(excerpt)} of {len(text)} characters are shown]"
 
 
 async def test_a_question_is_answered_with_it_and_a_summary_is_made_without(
@@ -262,7 +262,7 @@ async def test_cancelling_the_investigation_cancels_the_fetch(
 
 
 @pytest.mark.parametrize("lose", [memory.MemoryJournal.lose_lease, memory.MemoryJournal.suspend])
-async def test_who_is_to_stop_fetches_nothing(
+async def test_run_that_is_to_stop_fetches_nothing(
     runtime: ports.Runtime,
     journal: memory.MemoryJournal,
     shelf: Shelf,

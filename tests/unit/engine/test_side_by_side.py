@@ -34,7 +34,7 @@ UNKNOWN = (
 
 Said = messages.Message | messages.Failure
 Meanwhile = Callable[[str, int], Awaitable[object]]
-"""What happens while an agent, by its shown name, waits for the answer of a turn."""
+"""Callback while an agent, by its shown name, waits for the answer of a model call."""
 
 
 def asks(*names: str) -> messages.Message:
@@ -53,7 +53,7 @@ def found(name: str) -> str:
     return f"{name} knows."
 
 
-async def at_once(_name: str, _turn: int) -> None:
+async def at_once(_name: str, _call_number: int) -> None:
     """Nothing."""
 
 
@@ -65,28 +65,28 @@ class Crew:
 
     def __init__(self, scripts: Mapping[str, Sequence[Said]], *, meanwhile: Meanwhile = at_once) -> None:
         self.asked: list[tuple[str, int]] = []
-        """Who was answered, and which turn that was."""
+        """Agents that were answered, each with the number of its model call."""
         self.requests: list[ports.Request] = []
         self.meanwhile = meanwhile
-        said = {SYNTHESIS: (says(JOINED),), **{name: (says(found(name)),) for name in NAMES}, **scripts}
-        self._models = {name: memory.ScriptedModel(*script) for name, script in said.items()}
+        all_scripts = {SYNTHESIS: (says(JOINED),), **{name: (says(found(name)),) for name in NAMES}, **scripts}
+        self._models = {name: memory.ScriptedModel(*script) for name, script in all_scripts.items()}
         self._others = memory.ScriptedModel()
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         await scope.ensure_lease()
         name = told_name(request)
-        turn = sum(message.role == "assistant" for message in request.messages)
-        self.asked.append((name, turn))
+        call_number = sum(message.role == "assistant" for message in request.messages)
+        self.asked.append((name, call_number))
         self.requests.append(request)
         if name != SYNTHESIS:
-            await self.meanwhile(name, turn)
+            await self.meanwhile(name, call_number)
         return await self._models.get(name, self._others).ask(request, scope)
 
 
 def told_name(request: ports.Request) -> str:
-    found = re.match(r"You are (\S+), the agent of stage", request.messages[0].text)
-    assert found
-    return found[1]
+    match = re.match(r"You are (\S+), the agent of stage", request.messages[0].text)
+    assert match
+    return match[1]
 
 
 Tools = Mapping[str, str]
@@ -94,7 +94,7 @@ TOOLS: Tools = {"k8s.get": "CrashLoopBackOff", "k8s.restart": "restarted"}
 
 
 class Opened(memory.DictToolbox):
-    """One execution's toolbox; remembers who opened and closed it, and what was called for whom."""
+    """Toolbox of one execution; remembers the task that opened and closed it, and each call with its execution."""
 
     def __init__(self, shop: Shop) -> None:
         super().__init__(shop.tools, writing=["k8s.restart"])
@@ -144,7 +144,7 @@ THREE: Stage = {"agent": "KubernetesAgent", "replicas": 3}
 
 @pytest.fixture
 def stage() -> Stage:
-    """What the chain's first stage says beside its name."""
+    """Settings of the chain's first stage beside its name."""
     return THREE
 
 
@@ -165,7 +165,7 @@ def alone(snapshot: record.Snapshot) -> record.Snapshot:
 
 @pytest.fixture
 def scripts() -> dict[str, Sequence[Said]]:
-    """What the agents say; who is not in it knows at once."""
+    """Answers of the agents; an agent that is not in it knows at once."""
     return {}
 
 
@@ -176,7 +176,7 @@ def crew(scripts: dict[str, Sequence[Said]]) -> Crew:
 
 @pytest.fixture
 def tools() -> Tools:
-    """What the agents can call; without tools nobody looks, and nobody is asked to."""
+    """Tools of the agents; without tools no agent looks, and none is asked to."""
     return {}
 
 
@@ -184,7 +184,7 @@ WITH_TOOLS = pytest.mark.parametrize("tools", [TOOLS], ids=["with tools"])
 
 
 def raises(tools: Tools) -> memory.ScriptedModel:
-    """What the second stage's model says; it looks, if it can."""
+    """Model of the second stage; it looks, if it can."""
     return memory.ScriptedModel(*([asks("k8s.get")] if tools else []), says("Raise the memory limit."))
 
 
@@ -209,7 +209,7 @@ def runtime(runtime: ports.Runtime, crew: Crew, second_model: memory.ScriptedMod
 
 def outcomes(journal: ports.Journal) -> list[tuple[str, str]]:
     """The first stage's agents, in order: their names and how they ended."""
-    ended = [(one.started.name, one.ended) for one in journal.record.stages[STAGE].agents]
+    ended = [(execution.started.name, execution.ended) for execution in journal.record.stages[STAGE].agents]
     return [(name, end.outcome if end else "") for name, end in ended]
 
 
@@ -224,7 +224,7 @@ async def test_agents_of_a_stage_overlap_in_time(
 ) -> None:
     all_have_asked = asyncio.Barrier(3)
 
-    async def meet(_name: str, _turn: int) -> None:
+    async def meet(_name: str, _call_number: int) -> None:
         await all_have_asked.wait()
 
     crew.meanwhile = meet
@@ -258,8 +258,10 @@ async def test_agents_whose_last_answers_are_written_together_end_their_stage_al
         batches: list[int] = []
 
         async def commit(self, *added: entries.Entry) -> None:
-            said = added[0]
-            if isinstance(said, entries.Answered | entries.Unanswered) and self._is_an_agents(said.execution):
+            first_added = added[0]
+            if isinstance(first_added, entries.Answered | entries.Unanswered) and self._is_an_agents(
+                first_added.execution
+            ):
                 await all_have_answered.wait()
             await super().commit(*added)
 
@@ -291,13 +293,13 @@ def backwards(crew: Crew, snapshot: record.Snapshot) -> memory.MemoryJournal:
     class Telling(memory.MemoryJournal):
         async def commit(self, *added: entries.Entry) -> None:
             await super().commit(*added)
-            for one in added:
-                if isinstance(one, entries.ExecutionEnded) and self.record.executions[one.execution].started.name in (
-                    has_ended
-                ):
-                    has_ended[self.record.executions[one.execution].started.name].set()
+            for entry in added:
+                if isinstance(entry, entries.ExecutionEnded) and self.record.executions[
+                    entry.execution
+                ].started.name in (has_ended):
+                    has_ended[self.record.executions[entry.execution].started.name].set()
 
-    async def after_the_next(name: str, _turn: int) -> None:
+    async def after_the_next(name: str, _call_number: int) -> None:
         if name != THIRD:
             await has_ended[NAMES[NAMES.index(name) + 1]].wait()
 
@@ -315,7 +317,7 @@ async def test_they_are_handed_over_in_their_order_whoever_ended_first(
 ) -> None:
     await investigation.run(runtime=runtime, journal=backwards)
     ended = [fact.execution for fact in backwards.facts if isinstance(fact, entries.ExecutionEnded)]
-    in_order = [one.started.execution for one in backwards.record.stages[STAGE].agents]
+    in_order = [agent.started.execution for agent in backwards.record.stages[STAGE].agents]
     assert ended[:3] == in_order[::-1]
     settings = "" if scripts else "**Provider**: first\n**Strategy**: native-thinking\n"
     parts = [
@@ -324,9 +326,9 @@ async def test_they_are_handed_over_in_their_order_whoever_ended_first(
         for number, name in enumerate(NAMES, 1)
     ]
     (joining,) = [request for request in crew.requests if told_name(request) == SYNTHESIS]
-    whole = joining if not scripts else second_model.requests[0]
+    reader_request = joining if not scripts else second_model.requests[0]
     heading = f"### Results from '{STAGE}' stage:" if scripts else "# The agents of this stage"
-    assert "\n\n".join([heading, *parts]) in whole.messages[1].text
+    assert "\n\n".join([heading, *parts]) in reader_request.messages[1].text
     assert (f"{handover.START}\n{JOINED}\n{handover.END}" in second_model.requests[0].messages[1].text) != bool(scripts)
 
 
@@ -335,9 +337,9 @@ async def test_their_ids_are_their_places_and_nobody_elses(
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     for name in (STAGE, "analysis"):
-        for index, one in enumerate(journal.record.stages[name].agents):
-            assert one.started.index == index
-            assert one.started.execution == record.execution_id(
+        for index, agent in enumerate(journal.record.stages[name].agents):
+            assert agent.started.index == index
+            assert agent.started.execution == record.execution_id(
                 snapshot.id, run=0, stage=name, kind="agent", index=index
             )
     joining = journal.record.stages[STAGE].synthesis
@@ -369,10 +371,10 @@ async def test_each_runs_with_what_is_said_of_it_alone(
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     settings = []
-    for one in journal.record.stages[STAGE].agents:
-        agent = one.started.agent
+    for execution in journal.record.stages[STAGE].agents:
+        agent = execution.started.agent
         assert agent
-        tools = [spec.name for spec in one.started.tools]
+        tools = [spec.name for spec in execution.started.tools]
         settings.append((agent.name, agent.provider, agent.max_iterations, agent.servers, tools))
     assert settings == [
         ("KubernetesAgent", "first", 7, ("k8s",), []),
@@ -385,7 +387,7 @@ async def test_each_runs_with_what_is_said_of_it_alone(
 @pytest.mark.parametrize(
     ("policy", "outcome", "ending"), [("any", "Completed", "Completed"), ("all", "Failed", "CompletedWithErrors")]
 )
-@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("bad_index", [0, 1, 2])
 async def test_an_agent_that_cannot_be_resolved_fails_alone(
     runtime: ports.Runtime,
     snapshot: record.Snapshot,
@@ -394,27 +396,27 @@ async def test_an_agent_that_cannot_be_resolved_fails_alone(
     policy: chains.SuccessPolicy,
     outcome: str,
     ending: str,
-    place: int,
+    bad_index: int,
 ) -> None:
-    agents = [chains.StageAgent(name="Nobody" if index == place else "KubernetesAgent") for index in range(3)]
+    agents = [chains.StageAgent(name="Nobody" if index == bad_index else "KubernetesAgent") for index in range(3)]
     look = chains.Stage(name=STAGE, agents=agents, success_policy=policy)
     spec = snapshot.chain.model_copy(update={"stages": [look, snapshot.chain.stages[1]]})
     journal = memory.MemoryJournal(replace(snapshot, chain=spec))
     await investigation.run(runtime=runtime, journal=journal)
     names = [FIRST, SECOND]
-    names.insert(place, "Nobody")
+    names.insert(bad_index, "Nobody")
     assert outcomes(journal) == [(name, "Failed" if name == "Nobody" else "Completed") for name in names]
     assert (stage_end(journal).outcome, stage_end(journal).message) == (outcome, f"Nobody: {UNKNOWN}")
     assert journal.record.ended
     assert journal.record.ended.ending == ending
     if policy == "all":
         assert SYNTHESIS not in map(told_name, crew.requests)
-        settings, told = "", second_model.requests[0].messages[1].text
+        settings, task = "", second_model.requests[0].messages[1].text
     else:
-        settings, told = "**Provider**: none\n", crew.requests[-1].messages[1].text
+        settings, task = "**Provider**: none\n", crew.requests[-1].messages[1].text
         assert told_name(crew.requests[-1]) == SYNTHESIS
     error = f"**Status**: failed\n\n{handover.START}\nError: {UNKNOWN}\n"
-    assert f"#### Agent {place + 1}: Nobody\n{settings}{error}" in told
+    assert f"#### Agent {bad_index + 1}: Nobody\n{settings}{error}" in task
 
 
 @pytest.mark.parametrize("scripts", [{SECOND: [FATAL]}])
@@ -428,7 +430,7 @@ async def test_none_is_stopped_because_another_one_failed(
             if any(isinstance(entry, entries.ExecutionEnded) for entry in added):
                 one_has_failed.set()
 
-    async def after_the_failure(name: str, _turn: int) -> None:
+    async def after_the_failure(name: str, _call_number: int) -> None:
         if name != SECOND:
             await one_has_failed.wait()
 
@@ -472,10 +474,10 @@ async def test_suspended_with_two_of_three_in_the_middle_of_a_call_both_answers_
             if any(isinstance(entry, entries.ExecutionEnded) for entry in added):
                 first_has_ended.set()
 
-    async def model(name: str, turn: int) -> None:
+    async def model(name: str, call_number: int) -> None:
         if name != FIRST:
             await first_has_ended.wait()
-        if (name, turn) == (SECOND, 1):
+        if (name, call_number) == (SECOND, 1):
             await in_a_call.wait()
             await may_answer.wait()
 
@@ -504,7 +506,7 @@ async def test_suspended_with_two_of_three_in_the_middle_of_a_call_both_answers_
     assert outcomes(second) == [(name, "Completed") for name in NAMES]
     assert second.record.ended
     assert set(Counter([*crew.asked, *shop.called]).values()) == {1}, "what was kept is not sent again"
-    assert sorted(crew.asked) == [*((name, turn) for name in NAMES for turn in range(2)), (SYNTHESIS, 0)]
+    assert sorted(crew.asked) == [*((name, call_number) for name in NAMES for call_number in range(2)), (SYNTHESIS, 0)]
 
 
 async def test_suspended_before_its_start_a_stage_does_not_begin(
@@ -555,7 +557,7 @@ async def hang(*_: object) -> None:
     await asyncio.Event().wait()
 
 
-async def hang_but_the_first(name: str, _turn: int) -> None:
+async def hang_but_the_first(name: str, _call_number: int) -> None:
     if name != FIRST:
         await hang()
 
@@ -583,10 +585,10 @@ async def test_a_stages_time_ends_those_that_have_not_and_leaves_what_has_ended(
     journal = late(snapshot)
     await investigation.run(runtime=runtime, journal=journal)
     assert outcomes(journal) == [(FIRST, "Completed"), (SECOND, "TimedOut"), (THIRD, "TimedOut")]
-    told = [f"{SECOND}: {TIMED_OUT}", f"{THIRD}: {TIMED_OUT}"]
+    problems = [f"{SECOND}: {TIMED_OUT}", f"{THIRD}: {TIMED_OUT}"]
     if outcome == "CompletedWithErrors":
-        told.append(f"synthesis by {SYNTHESIS}: {TIMED_OUT}")
-    assert stage_end(journal) == entries.StageEnded(stage=STAGE, outcome=outcome, message="; ".join(told))
+        problems.append(f"synthesis by {SYNTHESIS}: {TIMED_OUT}")
+    assert stage_end(journal) == entries.StageEnded(stage=STAGE, outcome=outcome, message="; ".join(problems))
     assert SYNTHESIS not in map(told_name, crew.requests), "there is no time left for it"
     assert journal.record.stages[STAGE].agents[0].analysis == found(FIRST)
 
@@ -597,7 +599,7 @@ async def test_a_stages_time_ends_those_that_have_not_and_leaves_what_has_ended(
 async def test_once_an_agent_was_timed_out_no_synthesis_is_asked_for_whatever_the_clock_says(
     runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew, taken_over: bool
 ) -> None:
-    """Of the stage's minute some is left by the journal's clock: it is not the one that timed the agents."""
+    """Some of the stage's minute is left by the journal's clock: it is not the clock that timed the agents."""
     crew.meanwhile = hang_but_the_first
     journal = late(snapshot)
     if taken_over:
@@ -609,8 +611,10 @@ async def test_once_an_agent_was_timed_out_no_synthesis_is_asked_for_whatever_th
     await investigation.run(runtime=runtime, journal=journal)
     assert SYNTHESIS not in map(told_name, crew.requests)
     assert outcomes(journal) == [(FIRST, "Completed"), (SECOND, "TimedOut"), (THIRD, "TimedOut")]
-    told = [f"{SECOND}: {TIMED_OUT}", f"{THIRD}: {TIMED_OUT}", f"synthesis by {SYNTHESIS}: {TIMED_OUT}"]
-    assert stage_end(journal) == entries.StageEnded(stage=STAGE, outcome="CompletedWithErrors", message="; ".join(told))
+    problems = [f"{SECOND}: {TIMED_OUT}", f"{THIRD}: {TIMED_OUT}", f"synthesis by {SYNTHESIS}: {TIMED_OUT}"]
+    assert stage_end(journal) == entries.StageEnded(
+        stage=STAGE, outcome="CompletedWithErrors", message="; ".join(problems)
+    )
 
 
 @pytest.mark.leaps
@@ -632,7 +636,7 @@ async def test_those_that_never_began_have_timed_out_too(
     shop.opening = not_in_the_first_stage
     await investigation.run(runtime=runtime, journal=journal)
     assert outcomes(journal) == [(name, "TimedOut") for name in NAMES]
-    assert [one.started.agent for one in journal.record.stages[STAGE].agents] == [None] * 3
+    assert [agent.started.agent for agent in journal.record.stages[STAGE].agents] == [None] * 3
     assert stage_end(journal).outcome == "TimedOut"
     assert journal.record.ended
     assert journal.record.ended.ending == "CompletedWithErrors"
@@ -644,7 +648,7 @@ async def test_past_its_time_a_taken_over_stage_ends_without_sending_and_keeps_w
 ) -> None:
     others_hang = asyncio.Barrier(3)
 
-    async def hang_but_the_first(name: str, _turn: int) -> None:
+    async def hang_but_the_first(name: str, _call_number: int) -> None:
         if name != FIRST:
             await others_hang.wait()
             await hang()
@@ -669,7 +673,7 @@ async def test_a_lease_that_all_three_lost_is_told_as_one_error(
 ) -> None:
     all_have_asked = asyncio.Barrier(3)
 
-    async def lose(_name: str, _turn: int) -> None:
+    async def lose(_name: str, _call_number: int) -> None:
         await all_have_asked.wait()
         journal.lose_lease()
 
@@ -686,14 +690,14 @@ async def test_toolboxes_are_opened_once_an_execution_and_closed_by_the_same_tas
 ) -> None:
     all_have_asked = asyncio.Barrier(4)
 
-    async def meet(_name: str, _turn: int) -> None:
+    async def meet(_name: str, _call_number: int) -> None:
         await all_have_asked.wait()
         await hang()
 
     crew.meanwhile = meet
     running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
     await all_have_asked.wait()
-    assert len(shop.open) == len({one.task for one in shop.open}) == 3
+    assert len(shop.open) == len({toolbox.task for toolbox in shop.open}) == 3
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
@@ -707,8 +711,9 @@ BUSY: dict[str, Sequence[Said]] = {
     THIRD: (FATAL, FATAL),
 }
 COMMITS = (1 + 3) + (1 + 5) + (1 + 1) + (1 + 1) + (1 + 3)
-"""Of each agent its start, its answers and its results; ends go with them. Behind the three their synthesis, and the
-next stage's agent."""
+"""Commits of each agent: its start, its answers and its results; ends go with them. Those of their synthesis
+and of the next stage's agent follow.
+"""
 CRASHES = [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")]
 SEEDS = range(3)
 
@@ -724,27 +729,32 @@ def shuffled(seed: int) -> Callable[..., Awaitable[None]]:
     return yield_for_a_while
 
 
-def ends(found: record.Record) -> object:
+def ends(recorded: record.Record) -> object:
     """All ends, and all that was said; what a writing tool answered may be in doubt, and others are told of that."""
-    told = [said for one in found.executions.values() for said in one.log if isinstance(said, messages.Message)]
-    ended, gap = found.ended, ""
-    if any(said.in_doubt for said in told):
+    log_messages = [
+        message
+        for execution in recorded.executions.values()
+        for message in execution.log
+        if isinstance(message, messages.Message)
+    ]
+    ended, gap = recorded.ended, ""
+    if any(message.in_doubt for message in log_messages):
         assert ended
         assert ended.gaps == (entries.Gap(tool="k8s.restart", reason=loop.IN_DOUBT),)
         gap = f"\n\n{handover.not_inspected(ended.gaps)}"
         ended = replace(ended, gaps=(), grounds="Inspected")
 
-    def same(said: messages.Message | messages.Failure) -> messages.Message | messages.Failure:
-        if isinstance(said, messages.Message) and said.tool_name == "k8s.restart":
-            return replace(said, text="", failed=False, in_doubt=False)
-        text = said.text.replace(gap, "").replace(f"k8s.restart: {loop.IN_DOUBT}", "k8s.restart: restarted")
-        return replace(said, text=text)
+    def same(entry: messages.Message | messages.Failure) -> messages.Message | messages.Failure:
+        if isinstance(entry, messages.Message) and entry.tool_name == "k8s.restart":
+            return replace(entry, text="", failed=False, in_doubt=False)
+        text = entry.text.replace(gap, "").replace(f"k8s.restart: {loop.IN_DOUBT}", "k8s.restart: restarted")
+        return replace(entry, text=text)
 
     return (
         ended,
-        {name: stage.ended for name, stage in found.stages.items()},
-        {name: one.ended for name, one in found.executions.items()},
-        {name: [same(said) for said in one.log] for name, one in found.executions.items()},
+        {name: stage.ended for name, stage in recorded.stages.items()},
+        {name: execution.ended for name, execution in recorded.executions.items()},
+        {name: [same(message) for message in execution.log] for name, execution in recorded.executions.items()},
     )
 
 

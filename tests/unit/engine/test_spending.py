@@ -51,12 +51,12 @@ def spending(
     runtime: ports.Runtime, source: Provider, **budget: Any
 ) -> tuple[ports.Runtime, limited_model.LimitedModel]:
     """The runtime with a budget, and the one model of all providers."""
-    known = {"calls": budgets.Budget.model_validate({"scope": "all", "per": "day", **budget})}
+    limits = {"calls": budgets.Budget.model_validate({"scope": "all", "per": "day", **budget})}
     google = {
         name: settings.model_copy(update={"max_output_tokens": 1024})
         for name, settings in runtime.platform.llm_providers.items()
     }
-    platform = runtime.platform.model_copy(update={"budgets": known, "llm_providers": google})
+    platform = runtime.platform.model_copy(update={"budgets": limits, "llm_providers": google})
     model = limited_model.LimitedModel("first", source, limits=platforms.Limits())
     return replace(runtime, platform=platform, model=lambda _: model), model
 
@@ -65,10 +65,10 @@ def logged(journal: memory.MemoryJournal) -> list[str]:
     return [type(fact).__name__ for fact in journal.facts]
 
 
-async def test_at_its_limit_a_budget_gets_one_conclusion_and_no_later_stage(
+async def test_budget_at_its_limit_allows_one_conclusion_and_no_later_stage(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:
-    """Of twenty calls eighteen are for looking; the two that are kept are for conclusions."""
+    """Eighteen of twenty calls are for looking; the two that are kept are for conclusions."""
     source = Provider()
     summarised = snapshot.chain.model_copy(update={"executive_summary": chains.ExecutiveSummary(enabled=True)})
     journal = memory.MemoryJournal(replace(snapshot, chain=summarised))
@@ -174,16 +174,16 @@ async def test_budget_that_refuses_ends_agents_without_a_conclusion(
 async def test_takeover_after_the_limit_concludes_the_same(runtime: ports.Runtime, snapshot: record.Snapshot) -> None:
     """Whatever entry is the last one that was committed."""
     settings = {"model_calls": 10, "at_limit": "Conclude"}
-    whole = memory.MemoryJournal(snapshot)
-    await investigation.run(runtime=spending(runtime, Provider(), **settings)[0], journal=whole)
-    at = next(index for index, fact in enumerate(whole.facts) if isinstance(fact, entries.Unanswered))
-    for kept in range(at, len(whole.facts)):
-        if isinstance(whole.facts[kept - 1], entries.ExecutionEnded | entries.StageEnded):
+    full_journal = memory.MemoryJournal(snapshot)
+    await investigation.run(runtime=spending(runtime, Provider(), **settings)[0], journal=full_journal)
+    at = next(index for index, fact in enumerate(full_journal.facts) if isinstance(fact, entries.Unanswered))
+    for count in range(at, len(full_journal.facts)):
+        if isinstance(full_journal.facts[count - 1], entries.ExecutionEnded | entries.StageEnded):
             continue  # they are committed together with what follows
-        journal = memory.MemoryJournal(snapshot, *whole.facts[:kept])
+        journal = memory.MemoryJournal(snapshot, *full_journal.facts[:count])
         journal.ledgers["calls", ""] = Decimal(9)
         await investigation.run(runtime=spending(runtime, Provider(), **settings)[0], journal=journal)
-        assert journal.record.ended == whole.record.ended, kept
+        assert journal.record.ended == full_journal.record.ended, count
 
 
 async def test_retries_are_charged_and_stay_spent_without_a_count(
@@ -209,16 +209,16 @@ async def test_request_without_a_maximum_is_not_sent(runtime: ports.Runtime, jou
 
 
 def test_native_tools_have_no_maximum() -> None:
-    known = {"b": budgets.Budget(scope="all", per="day", tokens=10**9)}
+    limits = {"b": budgets.Budget(scope="all", per="day", tokens=10**9)}
     google = providers.GoogleProvider(type="google", model="gemini-2.5-flash", max_output_tokens=1024)
-    charge = functools.partial(budgets.charges, known, SUBJECT, provider="first", settings=google, request_bytes=7)
+    charge = functools.partial(budgets.charges, limits, SUBJECT, provider="first", settings=google, request_bytes=7)
     assert charge()[0].amount == 1031
     with pytest.raises(budgets.UnboundedError, match="is asked for native tools, whose tokens are in no request"):
         charge(native_tools=True)
 
 
 async def test_investigation_waits_for_the_next_period(runtime: ports.Runtime, journal: memory.MemoryJournal) -> None:
-    """What was answered before stays, and nothing is asked meanwhile."""
+    """Earlier answers stay, and no request is made meanwhile."""
     source = Provider()
     spent, _ = spending(runtime, source, model_calls=3, at_limit="Wait")
     before = datetime.now(UTC)
@@ -281,8 +281,8 @@ def test_noise_never_spends_what_is_kept(limit: int, share: int | None, at_limit
     assert outage == limit
     assert noise == limit - Decimal(limit * (share or 0)) / 100
     for severity in ("warning", "critical"):
-        kept = budget.most(severity=severity, concludes=True) - budget.most(severity=severity, concludes=False)
-        assert kept == (Decimal(limit) / 10 if at_limit == "Conclude" else 0)
+        kept_share = budget.most(severity=severity, concludes=True) - budget.most(severity=severity, concludes=False)
+        assert kept_share == (Decimal(limit) / 10 if at_limit == "Conclude" else 0)
         assert budget.most(severity=severity, concludes=False) > 0
 
 
@@ -307,13 +307,13 @@ SUBJECT = budgets.Subject(investigation="i", namespace="shop", chain="tarsy/pod-
     ],
 )
 def test_budget_covers_its_scope(budget: dict[str, str], key: str | None) -> None:
-    known = budgets.Budget.model_validate({"per": "day", "model_calls": 5, **budget})
-    charged = budgets.charges({"b": known}, SUBJECT, provider="first", settings=None, request_bytes=7)
+    limit = budgets.Budget.model_validate({"per": "day", "model_calls": 5, **budget})
+    charged = budgets.charges({"b": limit}, SUBJECT, provider="first", settings=None, request_bytes=7)
     assert [charge.subject for charge in charged] == ([] if key is None else [key])
 
 
 @given(st.text(max_size=200), st.text(max_size=50))
-def test_no_text_has_fewer_bytes_than_are_charged(text: str, arguments: str) -> None:
+def test_text_never_has_fewer_bytes_than_are_charged(text: str, arguments: str) -> None:
     call = messages.ToolCall(id="0.0", name="k8s.get", arguments=messages.storable(arguments))
     message = messages.Message(role="assistant", text=messages.storable(text), calls=(call,))
     sent = ports.Request(messages=(message,), tools=(messages.ToolSpec(name="k8s.get"),))

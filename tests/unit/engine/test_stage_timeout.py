@@ -132,9 +132,9 @@ async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what
         gaps=(entries.Gap(tool="-", reason="KubernetesAgent concluded without a result of its tools"),),
         grounds="NothingInspected",
     )
-    told = second_model.requests[0].messages[1].text
+    task = second_model.requests[0].messages[1].text
     between = f"{handover.START}\nError: {TIMED_OUT}\n\nBefore it failed it found:\n\nweb-0 restarts\n{handover.END}"
-    assert f"### Results from 'data-collection' stage:\n\n**Status**: timed_out\n\n{between}" in told
+    assert f"### Results from 'data-collection' stage:\n\n**Status**: timed_out\n\n{between}" in task
 
 
 async def test_a_takeover_does_not_begin_its_time_anew(

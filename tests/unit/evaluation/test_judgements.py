@@ -1,4 +1,4 @@
-"""What a run has shown, of its log."""
+"""Judgements of a run, from its log."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ EVIDENCE = scenarios.Evidence(shows="it", tool="pods_get", matches="OOMKilled")
 
 
 def test_evidence_in_the_part_that_a_model_did_not_get_is_reachable_and_not_seen() -> None:
-    shown = judgements.visible_evidence([answered("cut", length=20)], ["cut, and OOMKilled"])
-    piece = judgements.evidence_result(EVIDENCE, shown, "an analysis")
+    visible = judgements.visible_evidence([answered("cut", length=20)], ["cut, and OOMKilled"])
+    piece = judgements.evidence_result(EVIDENCE, visible, "an analysis")
     assert (piece.seen, piece.reachable, piece.cited) == (False, True, False)
-    assert "OOMKilled" in shown.transcript
+    assert "OOMKilled" in visible.transcript
 
 
 def test_evidence_in_a_result_is_seen_and_in_an_answer_alone_is_not() -> None:

@@ -25,7 +25,7 @@ HEALTHY = scenarios.load(tools.ROOT / "scenarios" / "finished-job").document
         ("", "unclear", ""),
     ],
 )
-def test_only_a_verdict_at_the_beginning_counts(answer: str, verdict: str, reason: str) -> None:
+def test_verdict_counts_only_at_the_beginning(answer: str, verdict: str, reason: str) -> None:
     assert judges.verdict(answer) == {"verdict": verdict, "reason": reason}
 
 

@@ -39,7 +39,7 @@ def read(path: str, accept: str) -> tuple[int, str]:
     body = answer.body
     if isinstance(body, dict) and body.get("kind") == "Table":
         objects = WORLD.answer(split.path, query, accept=recording.JSON).body["items"]
-        rows = [row | {"object": whole} for row, whole in zip(body["rows"], objects, strict=True)]
+        rows = [row | {"object": whole_object} for row, whole_object in zip(body["rows"], objects, strict=True)]
         body = body | {"rows": rows}
     return answer.status, body if isinstance(body, str) else json.dumps(body)
 
@@ -80,18 +80,18 @@ def test_no_secret_is_recorded_and_two_that_differ_still_differ(tmp_path: Path) 
 @pytest.mark.parametrize("value", ["plain", "WnEz", "x [MASKED:secret]", " ", "[MASKED"])
 def test_a_value_of_a_secret_is_a_marker_whatever_the_masker_does(value: str) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"key": value}}
-    kept = recording.masked(worlds.Row(cells=["a"], object=secret), lambda text: text)
-    assert kept.object["data"]["key"].startswith("[MASKED:")
+    masked = recording.masked(worlds.Row(cells=["a"], object=secret), lambda text: text)
+    assert masked.object["data"]["key"].startswith("[MASKED:")
 
 
 @pytest.mark.parametrize("withheld", ["", "[withheld]", "{}", "[]", '{"apiVersion": "v1"}'])
 def test_an_object_that_cannot_be_masked_keeps_its_name_alone(withheld: str) -> None:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "b", "labels": {"x": "y"}}}
-    kept = recording.masked(worlds.Row(cells=["a", "secret"], object=pod), lambda _: withheld)
-    assert (kept.is_only_listed, kept.cells, kept.metadata) == (True, ["a"], {"name": "a", "namespace": "b"})
+    masked = recording.masked(worlds.Row(cells=["a", "secret"], object=pod), lambda _: withheld)
+    assert (masked.is_only_listed, masked.cells, masked.metadata) == (True, ["a"], {"name": "a", "namespace": "b"})
 
 
-def test_what_was_not_recorded_is_a_miss() -> None:
+def test_read_that_was_not_recorded_is_a_miss() -> None:
     world = recorded("parcels")
     assert "website" in world.index.left_out
     answer = world.answer("/api/v1/namespaces/website/pods", {}, accept=recording.JSON)
@@ -107,10 +107,10 @@ def test_a_kind_that_may_not_be_listed_is_a_miss_and_tarsy_is_invisible() -> Non
         if path.startswith("/api/v1/namespaces/parcels/secrets"):
             return 403, json.dumps({"message": "forbidden"})
         if path == "/apis":
-            found = json.loads(body)
-            version = found["items"][-1]["versions"][0]
+            discovery = json.loads(body)
+            version = discovery["items"][-1]["versions"][0]
             own = {"metadata": {"name": "tarsy.dev"}, "versions": [version]}
-            return status, json.dumps(found | {"items": [*found["items"], own]})
+            return status, json.dumps(discovery | {"items": [*discovery["items"], own]})
         return status, body
 
     world = recording.record(refusing, now=NOW, namespaces={"parcels"}, mask=mask)
@@ -169,7 +169,7 @@ def test_an_object_is_as_the_investigation_saw_it() -> None:
         assert then.cells == row(recorded("parcels"), ("apps", "v1", "deployments"), "tracking").cells
 
 
-def test_what_was_created_since_is_not_there_and_what_is_gone_comes_back() -> None:
+def test_object_created_since_is_not_there_and_a_removed_one_comes_back() -> None:
     metadata = {"name": "gone-0", "namespace": "parcels"}
     gone = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "app"}]}}
     table = (
@@ -265,9 +265,9 @@ def begun(tmp_path: Path, calls: Sequence[past_results.PastCall] = (), *, right:
 LOG = call("pods_log", "FATAL: password authentication failed for user", namespace="parcels", name=POD, previous=True)
 
 
-def test_what_people_said_is_right_becomes_the_cause_and_what_was_quoted_the_evidence(tmp_path: Path) -> None:
-    said = "the Secret tracking-db has a wrong password"
-    document = begun(tmp_path, [LOG, call("events_list", "nothing")], right=said).document
+def test_answer_that_people_said_is_right_becomes_the_cause_and_its_quotes_the_evidence(tmp_path: Path) -> None:
+    right_answer = "the Secret tracking-db has a wrong password"
+    document = begun(tmp_path, [LOG, call("events_list", "nothing")], right=right_answer).document
     cause = document.cause
     assert (cause.cause_class, cause.kind, cause.namespace, cause.name) == (
         "credentials-wrong", "Secret", "parcels", "tracking-db",
@@ -278,7 +278,9 @@ def test_what_people_said_is_right_becomes_the_cause_and_what_was_quoted_the_evi
 
 
 @pytest.mark.parametrize("calls", [[LOG], []])
-def test_what_nobody_said_has_to_be_filled_in(tmp_path: Path, calls: list[past_results.PastCall]) -> None:
+def test_answers_that_people_did_not_give_have_to_be_filled_in(
+    tmp_path: Path, calls: list[past_results.PastCall]
+) -> None:
     with pytest.raises(files.FileError) as caught:
         begun(tmp_path, calls)
     problems = [str(problem) for problem in caught.value.problems]

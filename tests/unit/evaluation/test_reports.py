@@ -27,18 +27,18 @@ def result(scenario: str = "a", provider: str = "p", repeat: int = 1, **changes:
 
 
 def test_a_provider_is_judged_by_scenario_and_not_by_run() -> None:
-    found = [
+    runs = [
         *(result("a", repeat=repeat) for repeat in range(1, 10)),
         result("b", state="wrong"),
         result("b", repeat=2),
         result("c", state="no-verdict", misses=("GET /x",), problem="the world has no answer"),
     ]
-    (row,) = reports.rows(found)
+    (row,) = reports.rows(runs)
     assert (row.right.value, row.always_right, row.no_verdict, row.misses) == (0.75, 0.5, 1, 1)
     assert reports.scenario_table([row])[1] == [("a", "9/9"), ("b", "1/2"), ("c", "0/0")]
 
 
-def test_what_was_cut_and_what_leaked_is_a_warning() -> None:
+def test_cut_and_leaked_text_is_a_warning() -> None:
     cut = results.EvidenceResult(shows="it", seen=False, reachable=True, cited=False)
     (row,) = reports.rows([result(evidence=(cut,), leaked_secrets=2)])
     assert (row.evidence_seen, row.evidence_cut, row.leaked_secrets) == (0, 1, 2)
@@ -46,22 +46,22 @@ def test_what_was_cut_and_what_leaked_is_a_warning() -> None:
 
 
 def test_the_best_provider_is_first_and_the_cheaper_of_equals() -> None:
-    found = [
+    runs = [
         result(provider="wrong", state="wrong", total_tokens=1),
         result(provider="dear", total_tokens=900),
         result(provider="cheap", total_tokens=90),
     ]
-    assert [row.provider for row in reports.rows(found)] == ["cheap", "dear", "wrong"]
+    assert [row.provider for row in reports.rows(runs)] == ["cheap", "dear", "wrong"]
 
 
 def test_junit_has_a_case_for_each_run_with_its_end() -> None:
-    found = [
+    runs = [
         result(),
         result("b", state="wrong", claimed=("dns",), is_entity_named=False),
         result("c", state="failed", problem="no \x00 analysis"),
         result("d", state="no-verdict", problem="missing"),
     ]
-    (suite,) = ET.fromstring(reports.as_junit(found))  # noqa: S314 - made here
+    (suite,) = ET.fromstring(reports.as_junit(runs))  # noqa: S314 - made here
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("4", "2", "1")
     messages = [child.get("message") for case in suite for child in case]
     assert messages == ["claimed dns, the entity not named; right is taint", "no   analysis", "missing"]
@@ -112,34 +112,34 @@ def opinion(verdict: str) -> results.Opinion:
 
 
 def test_naming_several_causes_costs_precision_and_naming_none_recall() -> None:
-    found = [
+    runs = [
         result("a"),
         result("b", state="wrong", precision=0.5, recall=0.0),
         result("c", state="no-verdict", recall=0),
     ]
-    (row,) = reports.rows(found)
+    (row,) = reports.rows(runs)
     assert (row.precision, row.recall) == (0.75, 0.5)
     assert len(reports.cells(row)) == len(reports.HEADER)
 
 
 def test_a_judge_that_differs_is_shown_and_changes_nothing(tmp_path: Path) -> None:
-    found = [
+    runs = [
         result("a", opinion=opinion("right")),
         result("b", opinion=opinion("wrong")),
         result("c", state="failed", opinion=opinion("right")),
         result("d", opinion=opinion("unclear")),
     ]
-    (row,) = reports.rows(found)
+    (row,) = reports.rows(runs)
     assert (row.opinions, row.judged_right, row.right.value) == (3, 2, 0.75)
     disputes = [warning for warning in reports.warnings([row]) if "judge differs" in warning]
     assert [("b #1, right by its words, wrong by j" in disputes[0]), len(disputes)] == [True, 2]
-    page = pages.page(found, folder=tmp_path, target=tmp_path / "report.html")
+    page = pages.page(runs, folder=tmp_path, target=tmp_path / "report.html")
     assert "j says wrong (differs): it &lt;says&gt;" in page
-    assert [each.state for each in found] == ["right", "right", "failed", "right"]
-    assert results.spent(found) == results.Spent(tokens=428, cost=2.0)
+    assert [each.state for each in runs] == ["right", "right", "failed", "right"]
+    assert results.spent(runs) == results.Spent(tokens=428, cost=2.0)
 
 
-def test_what_was_planned_and_not_run_is_in_every_report(tmp_path: Path) -> None:
+def test_planned_runs_that_were_not_made_are_in_every_report(tmp_path: Path) -> None:
     results.plan(tmp_path, [("a", "p", 1), ("a", "p", 2)])
     results.plan(tmp_path, [("a", "p", 2), ("a", "q", 1)])
     results.write(tmp_path, result(), "transcript")
@@ -168,8 +168,8 @@ def test_several_providers_are_compared_each_with_itself(tmp_path: Path) -> None
         for name in names:
             results.write(folder, result(name, "p", state=state), "")
             results.write(folder, result(name, "q", state="right"), "")
-    shown = CliRunner().invoke(evaluation.command, ["diff", str(tmp_path / "before"), str(tmp_path / "after")])
-    assert shown.output.splitlines()[-3:] == [
+    comparison = CliRunner().invoke(evaluation.command, ["diff", str(tmp_path / "before"), str(tmp_path / "after")])
+    assert comparison.output.splitlines()[-3:] == [
         "better: +50% (+50% to +50%, 95%) over 8 scenarios of both",
         "p: better: +100% (+100% to +100%, 95%) over 8 scenarios of both",
         "q: noise: +0% (+0% to +0%, 95%) over 8 scenarios of both",

@@ -51,8 +51,8 @@ def test_a_scenario_is_named_after_its_directory(tmp_path: Path) -> None:
 )
 def test_a_wrong_file_is_refused_with_line_path_and_remedy(tmp_path: Path, former: str, new: str, problem: str) -> None:
     assert former in VALID
-    found = problems(write(tmp_path / "memory", VALID.replace(former, new)))
-    assert any(each.startswith(problem) for each in found), found
+    refusals = problems(write(tmp_path / "memory", VALID.replace(former, new)))
+    assert any(each.startswith(problem) for each in refusals), refusals
 
 
 def test_a_directory_without_a_scenario_is_refused_with_a_remedy(tmp_path: Path) -> None:

@@ -56,6 +56,6 @@ def test_a_change_of_all_scenarios_is_no_noise_if_they_are_enough() -> None:
     assert statistics.difference(dict.fromkeys(few, 0.0), dict.fromkeys(few, 1.0)).verdict == "noise"
 
 
-def test_only_scenarios_of_both_are_compared() -> None:
+def test_scenarios_of_both_evaluations_alone_are_compared() -> None:
     change = statistics.difference({"a": 0.0, "b": 1.0}, {"b": 1.0, "c": 0.0})
     assert (change.scenarios, change.value) == (1, 0.0)

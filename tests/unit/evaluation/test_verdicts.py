@@ -84,7 +84,7 @@ def test_one_class_beside_the_right_one_costs_precision_and_no_more() -> None:
         "Conclusion: false alarm.",
     ],
 )
-def test_nothing_is_a_cause_without_an_entity(analysis: str) -> None:
+def test_cause_without_an_entity_is_none(analysis: str) -> None:
     assert judge(analysis, NOTHING).is_right
     assert not judge(analysis).is_right
 
@@ -94,7 +94,7 @@ def test_a_cause_claimed_where_there_is_none_is_wrong() -> None:
 
 
 @given(st.lists(st.sampled_from([name for name in causes.CLASSES if name != "out-of-memory"]), unique=True, min_size=2))
-def test_to_name_everything_is_not_to_know(others: list[causes.CauseClass]) -> None:
+def test_naming_everything_is_not_knowing(others: list[causes.CauseClass]) -> None:
     listed = "; ".join(golden.SENTENCES[name] for name in others)
     verdict = judge(f"Root cause: checkout: OOMKilled; {listed}.")
     assert set(others) <= set(verdict.claimed)

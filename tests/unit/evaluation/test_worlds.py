@@ -45,7 +45,7 @@ def test_a_table_has_the_cells_that_the_api_server_wrote() -> None:
     assert dict(zip(names, row["cells"], strict=True))["Status"] == "CrashLoopBackOff"
 
 
-def test_what_does_not_exist_is_not_found_and_what_was_not_recorded_is_a_miss() -> None:
+def test_missing_object_is_not_found_and_a_read_that_was_not_recorded_is_a_miss() -> None:
     absent = get("/api/v1/namespaces/shop/pods/other")
     assert (absent.status, absent.body["message"], absent.is_miss) == (404, 'pods "other" not found', False)
     for path in ("/apis/metrics.k8s.io/v1beta1/pods", "/api/v1/nodes/worker-a/proxy/stats/summary", "/openapi/v3", "/"):
@@ -55,8 +55,8 @@ def test_what_does_not_exist_is_not_found_and_what_was_not_recorded_is_a_miss() 
 
 
 def test_a_log_has_containers_tails_and_previous_lives() -> None:
-    whole = get(LOG).body
-    assert get(LOG, container="app", tailLines="1").body == whole.splitlines(keepends=True)[-1]
+    full_log = get(LOG).body
+    assert get(LOG, container="app", tailLines="1").body == full_log.splitlines(keepends=True)[-1]
     assert get(LOG, tailLines="0").body == ""
     assert "Xmx900m" in get(LOG, previous="true").body
     assert get(LOG, container="other").body["message"] == f"container other is not valid for pod {POD}"
@@ -75,7 +75,7 @@ def test_times_are_moved_to_the_present() -> None:
 
 
 @given(st.text(), st.integers(-(10**6), 10**6))
-def test_only_times_are_moved_and_back_again(text: str, seconds: int) -> None:
+def test_times_alone_are_moved_and_back_again(text: str, seconds: int) -> None:
     written = f"{text} 2026-11-26T11:16:19.5Z"
     there = worlds.moved(written, timedelta(seconds=seconds))
     assert worlds.moved(there, timedelta(seconds=-seconds)) == written
@@ -95,9 +95,9 @@ def test_the_alert_alone_must_not_give_the_answer_away() -> None:
     document = SCENARIO.document.model_copy(update={"alert": alert})
     given_away = scenarios.Scenario(name="x-y", folder=SCENARIO.folder, document=document, digest="")
     assert not list(checks.static_problems(SCENARIO, WORLD))
-    found = [problem.message for problem in checks.static_problems(given_away, WORLD)]
-    assert any("solved without a tool" in each for each in found)
-    assert any("no tool has to be called" in each for each in found)
+    messages = [problem.message for problem in checks.static_problems(given_away, WORLD)]
+    assert any("solved without a tool" in each for each in messages)
+    assert any("no tool has to be called" in each for each in messages)
 
 
 def test_a_check_names_what_the_world_lacks() -> None:
@@ -105,8 +105,8 @@ def test_a_check_names_what_the_world_lacks() -> None:
     document = SCENARIO.document.model_copy(update={"cause": cause, "secrets": ("not-anywhere",)})
     wrong = scenarios.Scenario(name="shop", folder=SCENARIO.folder, document=document, digest="")
     world = worlds.World(index=WORLD.index, rows=WORLD.rows, logs={}, shift=WORLD.shift)
-    found = "\n".join(problem.message for problem in checks.static_problems(wrong, world))
-    assert "the world has no Deployment checkuot in namespace shop. Available: checkout, orders-db" in found
-    assert "has the scenario's name, shop" in found
-    assert "secrets.0: no object and no log of the world has this value" in found
-    assert f"the log of container app of pod shop/{POD} was not recorded" in found
+    report = "\n".join(problem.message for problem in checks.static_problems(wrong, world))
+    assert "the world has no Deployment checkuot in namespace shop. Available: checkout, orders-db" in report
+    assert "has the scenario's name, shop" in report
+    assert "secrets.0: no object and no log of the world has this value" in report
+    assert f"the log of container app of pod shop/{POD} was not recorded" in report

@@ -70,14 +70,14 @@ def test_fields_of_later_releases_are_ignored_but_stay_in_the_alert(payload: dic
     ],
     ids=lambda value: value[:40].decode(errors="replace") if isinstance(value, bytes) else "",
 )
-def test_what_is_no_notification_is_refused_with_its_place(body: bytes, problem: str) -> None:
+def test_payload_that_is_no_notification_is_refused_with_its_place(body: bytes, problem: str) -> None:
     with pytest.raises(payloads.PayloadError) as error:
         alertmanager.parse(body)
     assert str(error.value).startswith(problem)
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "place"),
+    ("field", "value", "location"),
     [
         ("status", "suppressed", "alerts.1.status: "),
         ("labels", {"n": 1}, "alerts.1.labels.n: "),
@@ -88,13 +88,13 @@ def test_what_is_no_notification_is_refused_with_its_place(body: bytes, problem:
     ],
 )
 def test_a_wrong_field_is_named_by_its_place_and_costs_its_alert_alone(
-    payload: dict[str, Any], field: str, value: object, place: str
+    payload: dict[str, Any], field: str, value: object, location: str
 ) -> None:
     payload["alerts"][1][field] = value
     first, second = parse(payload).alerts
     assert isinstance(first, alertmanager.Alert)
     assert isinstance(second, alertmanager.Unreadable)
-    assert second.problem.startswith(place)
+    assert second.problem.startswith(location)
 
 
 def test_annotations_that_are_null_are_none(payload: dict[str, Any]) -> None:

@@ -50,9 +50,12 @@ def test_ids_are_taken_of_annotations_and_addresses(
 
 @given(
     st.text(),
-    st.recursive(st.none() | st.integers() | st.text(), lambda one: st.lists(one) | st.dictionaries(st.text(), one)),
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda children: st.lists(children) | st.dictionaries(st.text(), children),
+    ),
 )
 def test_whatever_the_data_is_an_id_is_one_of_grafana(text: str, value: Any) -> None:
-    for data in (text + "dashboard", json.dumps({"annotations": value, "dashboardURL": text, "panelURL": value})):
-        dashboard = dashboards.find(data)
+    for alert_data in (text + "dashboard", json.dumps({"annotations": value, "dashboardURL": text, "panelURL": value})):
+        dashboard = dashboards.find(alert_data)
         assert dashboard is None or dashboard.uid.replace("-", "").replace("_", "").isalnum()

@@ -1,4 +1,4 @@
-"""From an object to its admission: pure, and the same whoever asks."""
+"""Decisions from an object to its admission: pure, and the same in every process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mask(text: str) -> str:
     return text.replace("secret", "***")
 
 
-def asked(**spec: Any) -> investigations.AlertInvestigation:
+def investigation_of(**spec: Any) -> investigations.AlertInvestigation:
     metadata = {"name": "web-crash", "namespace": "tarsy", "uid": "u1", "generation": 3}
     return investigations.AlertInvestigation.model_validate({"metadata": metadata, "spec": {**SPEC, **spec}})
 
@@ -53,7 +53,7 @@ def admitted(of: chains.AgentChain) -> admission.AdmittedChain:
     )
 
 
-def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: chain_index.ChainIndex) -> None:
+def test_text_in_the_object_is_masked_and_its_fields_go_along(index: chain_index.ChainIndex) -> None:
     spec = {
         "fingerprint": "f1",
         "source": {"type": "alertmanager", "receipt": "w0rd"},
@@ -62,7 +62,7 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
         "suspend": True,
         "ttlSecondsAfterFinished": 60,
     }
-    assert decision.decide(asked(**spec), index, mask=mask, secrets=NO_SECRETS) == admission.Admission(
+    assert decision.decide(investigation_of(**spec), index, mask=mask, secrets=NO_SECRETS) == admission.Admission(
         id="u1",
         namespace="tarsy",
         name="web-crash",
@@ -73,7 +73,7 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
         runbook_url="https://runbooks/***",
         fingerprint="f1",
         receipt="w0rd",
-        digest=asked(**spec).digest(),
+        digest=investigation_of(**spec).digest(),
         starts_at=datetime(2026, 11, 21, 20, 29, 42, tzinfo=UTC),
         priority=5,
         suspend=True,
@@ -82,14 +82,14 @@ def test_what_stands_in_the_object_is_masked_and_what_it_says_goes_along(index: 
     )
 
 
-def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: chain_index.ChainIndex) -> None:
+def test_tool_selection_goes_along_as_it_can_be_kept(index: chain_index.ChainIndex) -> None:
     mcp = {"servers": [{"name": "k8s", "tools": ["get\x00", "l*"]}], "nativeTools": {"google_search": False}}
-    found = decision.decide(asked(mcp=mcp), index, mask=mask, secrets=NO_SECRETS)
-    assert found.mcp == investigations.MCP(
+    decided = decision.decide(investigation_of(mcp=mcp), index, mask=mask, secrets=NO_SECRETS)
+    assert decided.mcp == investigations.MCP(
         servers=[investigations.MCPServer(name="k8s", tools=["get\ufffd", "l*"])], native_tools={"google_search": False}
     )
-    assert found.chain == admitted(MINE)
-    assert decision.decide(asked(), index, mask=mask, secrets=NO_SECRETS).mcp is None
+    assert decided.chain == admitted(MINE)
+    assert decision.decide(investigation_of(), index, mask=mask, secrets=NO_SECRETS).mcp is None
 
 
 @pytest.mark.parametrize(
@@ -103,14 +103,16 @@ def test_what_is_said_of_tools_goes_along_as_it_can_be_kept(index: chain_index.C
         ({"tools": {"deny": ["x.\x00"]}}, "mcp.tools.deny.0: 'x.\ufffd' is no tool that"),
     ],
 )
-def test_what_names_a_server_or_a_tool_that_its_agents_cannot_have_is_refused(
+def test_selection_of_a_server_or_tool_that_its_agents_cannot_have_is_refused(
     index: chain_index.ChainIndex, mcp: dict[str, Any], message: str
 ) -> None:
     catalogue = {"k8s": [tool_filters.Tool(name="get", read_only=True)]}
-    found = decision.decide(asked(mcp=mcp), index, mask=mask, secrets=NO_SECRETS, catalogue=catalogue).chain
-    assert isinstance(found, admission.Refusal)
-    assert found.reason == "MCPSelectionInvalid"
-    assert found.message.startswith(message)
+    refusal = decision.decide(
+        investigation_of(mcp=mcp), index, mask=mask, secrets=NO_SECRETS, catalogue=catalogue
+    ).chain
+    assert isinstance(refusal, admission.Refusal)
+    assert refusal.reason == "MCPSelectionInvalid"
+    assert refusal.message.startswith(message)
 
 
 def test_a_chain_is_stored_without_known_secrets(platform: platforms.Platform) -> None:
@@ -125,39 +127,41 @@ def test_a_chain_is_stored_without_known_secrets(platform: platforms.Platform) -
         }
     )
     mine = MINE.model_copy(update={"spec": spec})
-    found = decision.decide(
-        asked(),
+    decided = decision.decide(
+        investigation_of(),
         chain_index.ChainIndex([mine], platform=platform, unusable_providers={}, namespace="tarsy", own="tarsy"),
         mask=mask,
         secrets=secrets,
     )
-    assert isinstance(found.chain, admission.AdmittedChain)
-    assert found.chain.spec.description == "log in by [MASKED:secret]"
-    assert found.chain.spec.agents
-    own, other = found.chain.spec.agents
+    assert isinstance(decided.chain, admission.AdmittedChain)
+    assert decided.chain.spec.description == "log in by [MASKED:secret]"
+    assert decided.chain.spec.agents
+    own, other = decided.chain.spec.agents
     assert own.custom_instructions == "the password: is [MASKED:secret]"
     assert other.custom_instructions == ("[MASKED:secret] " * 1800)[: chains.INSTRUCTIONS_MAX]
-    stored = found.chain.spec.model_dump_json(by_alias=True)
-    assert chains.Spec.model_validate_json(stored) == found.chain.spec, "a takeover reads it"
-    assert (found.chain.hash, found.chain.spec.stages) == (mine.digest(), spec.stages)
+    stored = decided.chain.spec.model_dump_json(by_alias=True)
+    assert chains.Spec.model_validate_json(stored) == decided.chain.spec, "a takeover reads it"
+    assert (decided.chain.hash, decided.chain.spec.stages) == (mine.digest(), spec.stages)
 
 
-def test_what_is_not_said_is_what_it_always_was(index: chain_index.ChainIndex) -> None:
-    found = decision.decide(asked(alertData=None, severity=None, runbookURL=None), index, mask=mask, secrets=NO_SECRETS)
-    assert (found.alert_data, found.severity, found.runbook_url, found.alert_data_ref) == ("", None, None, None)
-    assert (found.fingerprint, found.starts_at, found.receipt, found.ttl_seconds) == (None, None, None, None)
-    assert (found.priority, found.suspend) == (0, False)
+def test_missing_fields_are_what_they_always_were(index: chain_index.ChainIndex) -> None:
+    decided = decision.decide(
+        investigation_of(alertData=None, severity=None, runbookURL=None), index, mask=mask, secrets=NO_SECRETS
+    )
+    assert (decided.alert_data, decided.severity, decided.runbook_url, decided.alert_data_ref) == ("", None, None, None)
+    assert (decided.fingerprint, decided.starts_at, decided.receipt, decided.ttl_seconds) == (None, None, None, None)
+    assert (decided.priority, decided.suspend) == (0, False)
 
 
 def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainIndex) -> None:
     """It was masked when it was stored, and only the store knows whether it is there."""
-    found = decision.decide(
-        asked(alertData=None, alertDataRef={"name": "d1", "size": 70_000}),
+    decided = decision.decide(
+        investigation_of(alertData=None, alertDataRef={"name": "d1", "size": 70_000}),
         index,
         mask=mask,
         secrets=NO_SECRETS,
     )
-    assert (found.alert_data, found.alert_data_ref) == (None, "d1")
+    assert (decided.alert_data, decided.alert_data_ref) == (None, "d1")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +172,7 @@ def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainI
 def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
     index: chain_index.ChainIndex, spec: dict[str, Any], taken: chains.AgentChain
 ) -> None:
-    assert decision.decide(asked(**spec), index, mask=mask, secrets=NO_SECRETS).chain == admitted(taken)
+    assert decision.decide(investigation_of(**spec), index, mask=mask, secrets=NO_SECRETS).chain == admitted(taken)
 
 
 @pytest.mark.parametrize(
@@ -180,18 +184,18 @@ def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
         ({"chainRef": {"name": "broken"}}, "ChainNotReady", "Chain 'broken' is not ready: "),
     ],
 )
-def test_what_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
+def test_object_that_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
     index: chain_index.ChainIndex, spec: dict[str, Any], reason: str, message: str
 ) -> None:
-    found = decision.decide(asked(**spec), index, mask=mask, secrets=NO_SECRETS)
-    assert isinstance(found.chain, admission.Refusal)
-    assert found.chain.reason == reason
-    assert found.chain.message.startswith(message)
-    assert found.alert_data == "the *** is out"
+    decided = decision.decide(investigation_of(**spec), index, mask=mask, secrets=NO_SECRETS)
+    assert isinstance(decided.chain, admission.Refusal)
+    assert decided.chain.reason == reason
+    assert decided.chain.message.startswith(message)
+    assert decided.alert_data == "the *** is out"
 
 
 @pytest.mark.parametrize(
-    ("author", "kept"),
+    ("author", "expected"),
     [
         (None, ""),
         ("jane", "jane"),
@@ -203,16 +207,16 @@ def test_what_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
     ],
 )
 def test_an_author_is_masked_unless_it_is_a_mail_address(
-    index: chain_index.ChainIndex, author: str | None, kept: str
+    index: chain_index.ChainIndex, author: str | None, expected: str
 ) -> None:
-    assert decision.decide(asked(author=author), index, mask=mask, secrets=NO_SECRETS).author == kept
+    assert decision.decide(investigation_of(author=author), index, mask=mask, secrets=NO_SECRETS).author == expected
 
 
 def test_an_author_whom_the_mask_makes_longer_still_fits_into_a_status(index: chain_index.ChainIndex) -> None:
-    found = decision.decide(
-        asked(author="secret" * 42),
+    decided = decision.decide(
+        investigation_of(author="secret" * 42),
         index,
         mask=lambda text: text.replace("secret", "[MASKED:secret]"),
         secrets=NO_SECRETS,
     )
-    assert len(found.author) == investigations.AUTHOR_MAX
+    assert len(decided.author) == investigations.AUTHOR_MAX

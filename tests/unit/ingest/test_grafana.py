@@ -73,17 +73,17 @@ def test_an_alert_starts_when_grafana_says_whatever_zone_that_is_in(payload: dic
 
 def test_an_alert_that_has_resolved_is_the_one_that_fired(captures: Path) -> None:
     fired, resolved = (parse(recorded(captures, f"grafana-12-webhook-{status}")) for status in ("firing", "resolved"))
-    one, other = fired.readable[0], resolved.readable[0]
-    assert (one.status, other.status) == ("firing", "resolved")
-    assert (manifest.fingerprint(one), one.starts_at) == (manifest.fingerprint(other), other.starts_at)
+    first, other = fired.readable[0], resolved.readable[0]
+    assert (first.status, other.status) == ("firing", "resolved")
+    assert (manifest.fingerprint(first), first.starts_at) == (manifest.fingerprint(other), other.starts_at)
 
 
-def test_what_is_grafanas_own_is_in_the_alerts_data(payload: dict[str, Any]) -> None:
+def test_fields_of_grafana_alone_are_in_the_alerts_data(payload: dict[str, Any]) -> None:
     spec = made(parse(payload))
-    data = json.loads(spec["alertData"])
+    alert_data = json.loads(spec["alertData"])
     for field in ("values", "valueString", "dashboardURL", "panelURL", "silenceURL", "imageURL", "orgId"):
-        assert data[field] == payload["alerts"][0][field]
-    assert (data["receiver"], data["externalURL"]) == ("tarsy", "https://grafana.example.com/")
+        assert alert_data[field] == payload["alerts"][0][field]
+    assert (alert_data["receiver"], alert_data["externalURL"]) == ("tarsy", "https://grafana.example.com/")
     assert spec["source"]["type"] == "grafana"
     assert spec["source"]["groupKey"] == payload["groupKey"]
     assert spec["runbookURL"] == "https://example.com/rb.md"
@@ -92,7 +92,7 @@ def test_what_is_grafanas_own_is_in_the_alerts_data(payload: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize(
-    ("external", "sent", "told"),
+    ("external", "sent", "expected"),
     [
         ("https://grafana.example.com/", "?orgId=1", "https://grafana.example.com/?orgId=1"),
         ("https://example.com/grafana/", "alerting/x/view", "https://example.com/grafana/alerting/x/view"),
@@ -102,14 +102,12 @@ def test_what_is_grafanas_own_is_in_the_alerts_data(payload: dict[str, Any]) -> 
         ("https://grafana.example.com/", "", ""),
     ],
 )
-def test_where_an_alert_comes_from_can_be_followed(
-    payload: dict[str, Any], external: str, sent: str, told: str
-) -> None:
+def test_source_of_an_alert_can_be_followed(payload: dict[str, Any], external: str, sent: str, expected: str) -> None:
     payload["externalURL"] = external
     payload["alerts"][0]["generatorURL"] = sent
     (alert,) = parse(payload).readable
-    assert (alert.generator_url, alert.raw["generatorURL"]) == (told, sent)
-    assert made(parse(payload))["source"].get("generatorURL", "") == told
+    assert (alert.generator_url, alert.raw["generatorURL"]) == (expected, sent)
+    assert made(parse(payload))["source"].get("generatorURL", "") == expected
 
 
 @pytest.mark.parametrize(
@@ -124,7 +122,7 @@ def test_where_an_alert_comes_from_can_be_followed(
         (b'{"version": "1", "receiver": "r", "alerts": [1]}', "alerts.0: Input should be a valid dictionary"),
     ],
 )
-def test_what_is_no_notification_is_refused_with_its_place(body: bytes, problem: str) -> None:
+def test_payload_that_is_no_notification_is_refused_with_its_place(body: bytes, problem: str) -> None:
     with pytest.raises(payloads.PayloadError) as error:
         grafana.parse(body)
     assert str(error.value).startswith(problem)
@@ -168,5 +166,5 @@ def test_whatever_is_sent_is_taken_or_refused(captures: Path, changed: dict[str,
     except payloads.PayloadError:
         return
     for alert in notification.readable:
-        one = notification.model_copy(update={"alerts": [alert]})
-        json.dumps(made(one), ensure_ascii=False).encode()
+        single_alert = notification.model_copy(update={"alerts": [alert]})
+        json.dumps(made(single_alert), ensure_ascii=False).encode()

@@ -55,23 +55,25 @@ def test_labels_have_one_key_only_if_sender_chain_and_all_values_are_equal(
     name: str,
     other_name: str,
 ) -> None:
-    one = key(first, chain("Labels", names, name), source)
+    first_key = key(first, chain("Labels", names, name), source)
     other = key(second, chain("Labels", other_names, other_name), other_source)
     values = {label: first.get(label) for label in names}
     other_values = {label: second.get(label) for label in other_names}
-    assert (one is None) == (not all(values.values()))
+    assert (first_key is None) == (not all(values.values()))
     same = (source, name, values) == (other_source, other_name, other_values)
-    assert (one == other and one is not None) == (same and all(values.values()))
+    assert (first_key == other and first_key is not None) == (same and all(values.values()))
 
 
 @given(TEXTS, TEXTS, SOURCES, SOURCES)
 def test_notifications_have_one_key_only_if_sender_and_group_key_are_equal(
     group: str, other_group: str, source: tuple[str, str], other_source: tuple[str, str]
 ) -> None:
-    one = key({}, chain("Notification"), source, group)
+    first_key = key({}, chain("Notification"), source, group)
     other = key({}, chain("Notification"), other_source, other_group)
-    assert (one is None) == (not group)
-    assert (one == other and one is not None) == ((group, source) == (other_group, other_source) and bool(group))
+    assert (first_key is None) == (not group)
+    assert (first_key == other and first_key is not None) == (
+        (group, source) == (other_group, other_source) and bool(group)
+    )
 
 
 THINGS = st.builds(
@@ -86,13 +88,13 @@ THINGS = st.builds(
 
 @given(THINGS, THINGS, *(st.sampled_from(["", "a", "b"]),) * 2, SOURCES, SOURCES)
 def test_owners_have_one_key_only_if_sender_cluster_and_thing_are_equal(
-    thing: owners.Thing, other_thing: owners.Thing, cluster: str, other_cluster: str, source: Any, other_source: Any
+    owner: owners.Thing, other_thing: owners.Thing, cluster: str, other_cluster: str, source: Any, other_source: Any
 ) -> None:
-    one = key({"cluster": cluster}, chain("Owner"), source, owner=thing)
+    first_key = key({"cluster": cluster}, chain("Owner"), source, owner=owner)
     other = key({"cluster": other_cluster}, chain("Owner"), other_source, owner=other_thing)
-    assert (one == other) == ((thing, cluster, source) == (other_thing, other_cluster, other_source))
-    assert one not in (None, key({}, chain("Notification"), source, "Owner"))
-    assert one != key({"cluster": cluster}, chain("Owner", name="nodes"), source, owner=thing)
+    assert (first_key == other) == ((owner, cluster, source) == (other_thing, other_cluster, other_source))
+    assert first_key not in (None, key({}, chain("Notification"), source, "Owner"))
+    assert first_key != key({"cluster": cluster}, chain("Owner", name="nodes"), source, owner=owner)
     assert key({"pod": "a"}, chain("Owner"), source) is None, "its owner is unknown"
 
 

@@ -59,8 +59,8 @@ def build(payload: dict[str, Any], *, index: int = 0) -> dict[str, Any]:
     return draft(payload, index=index).manifest
 
 
-def posted(data: Any, *, key: str | None = None, mask: manifest.Mask = unmasked, **fields: Any) -> manifest.Draft:
-    alert = plain.Alert.model_validate({"alert_type": "pod-crash", "data": data, **fields})
+def posted(alert_data: Any, *, key: str | None = None, mask: manifest.Mask = unmasked, **fields: Any) -> manifest.Draft:
+    alert = plain.Alert.model_validate({"alert_type": "pod-crash", "data": alert_data, **fields})
     return manifest.draft_from_posted(alert, namespace="tarsy", author="api-client", idempotency_key=key, mask=mask)
 
 
@@ -68,7 +68,7 @@ def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: di
     first = payload["alerts"][0]
     first["annotations"]["runbook_url"] = "https://runbooks/crash"
     made = build(payload)
-    data = made["spec"].pop("alertData")
+    alert_data = made["spec"].pop("alertData")
     assert made == {
         "apiVersion": "tarsy.dev/v1alpha1",
         "kind": "AlertInvestigation",
@@ -99,7 +99,7 @@ def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: di
             },
         },
     }
-    assert json.loads(data) == {
+    assert json.loads(alert_data) == {
         **first,
         "receiver": "hook",
         "groupLabels": payload["groupLabels"],
@@ -177,7 +177,7 @@ def test_the_same_episode_makes_the_same_object_whatever_else_has_changed(payloa
     assert build(payload, index=1)["metadata"] != before, "another episode"
 
 
-def test_without_a_fingerprint_the_labels_tell_alerts_apart_in_any_order(payload: dict[str, Any]) -> None:
+def test_labels_tell_alerts_without_a_fingerprint_apart_in_any_order(payload: dict[str, Any]) -> None:
     first, second = payload["alerts"]
     second["startsAt"] = first["startsAt"]
     del first["fingerprint"], second["fingerprint"]
@@ -192,8 +192,8 @@ def test_without_a_fingerprint_the_labels_tell_alerts_apart_in_any_order(payload
     [("x", 1), ("é", 2), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2), ("\x01", 6)],
 )
 def test_over_16_kib_of_json_the_data_is_kept_apart_and_referred_to(unit: str, size: int) -> None:
-    whole, rest = divmod(manifest.INLINE_MAX - len('""'), size)
-    fits = unit * (whole - 1) + "x" * (rest + size)  # never blank
+    unit_count, rest = divmod(manifest.INLINE_MAX - len('""'), size)
+    fits = unit * (unit_count - 1) + "x" * (rest + size)  # never blank
     small, large = posted(fits), posted(fits + "x")
     assert (small.large, small.manifest["spec"]["alertData"]) == (None, fits)
     assert large.large == fits + "x"
@@ -270,8 +270,10 @@ def test_secret_in_the_name_of_an_alert_or_of_a_label_stays_out_of_the_object(pa
         return text.replace(token, "[MASKED:token]")
 
     for made in (draft(payload, mask=mask), posted("x", mask=mask, alert_type=token)):
-        shown = json.dumps(made.manifest | {"spec": {**made.manifest["spec"], "alertType": ""}}) + (made.large or "")
-        assert "s3cret" not in shown
+        object_text = json.dumps(made.manifest | {"spec": {**made.manifest["spec"], "alertType": ""}}) + (
+            made.large or ""
+        )
+        assert "s3cret" not in object_text
         assert made.name.startswith("masked-token-")
         assert LABEL.fullmatch(made.name)
     labels = draft(payload, mask=mask).manifest["spec"]["labels"]
@@ -286,9 +288,9 @@ def test_a_secret_at_the_cut_is_masked_before_it_is_cut(payload: dict[str, Any])
 def test_a_json_alert_however_deep_takes_no_more_room_than_it_came_in(payload: dict[str, Any]) -> None:
     payload["alerts"][0]["extra"] = nested = json.loads("[" * 300 + ",".join(["1"] * 2000) + "]" * 300)
     made = draft(payload)
-    kept = made.large or made.manifest["spec"]["alertData"]
-    assert json.loads(kept)["extra"] == nested
-    assert len(kept) < 2 * len(json.dumps(payload["alerts"][0]))
+    stored = made.large or made.manifest["spec"]["alertData"]
+    assert json.loads(stored)["extra"] == nested
+    assert len(stored) < 2 * len(json.dumps(payload["alerts"][0]))
 
 
 SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -304,10 +306,11 @@ def test_the_span_that_an_alert_carries_is_kept_if_it_is_one(payload: dict[str, 
 
 
 @pytest.mark.parametrize(
-    ("data", "kept"), [({"traceparent": SPAN}, SPAN), ({"traceparent": [SPAN]}, None), (SPAN, None), ([SPAN], None)]
+    ("alert_data", "expected"),
+    [({"traceparent": SPAN}, SPAN), ({"traceparent": [SPAN]}, None), (SPAN, None), ([SPAN], None)],
 )
-def test_the_span_in_the_data_of_a_posted_alert_is_kept(data: Any, kept: str | None) -> None:
-    assert posted(data).manifest["spec"].get("traceparent") == kept
+def test_the_span_in_the_data_of_a_posted_alert_is_kept(alert_data: Any, expected: str | None) -> None:
+    assert posted(alert_data).manifest["spec"].get("traceparent") == expected
 
 
 def test_empty_data_is_refused() -> None:
@@ -316,14 +319,14 @@ def test_empty_data_is_refused() -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_what_is_built_is_what_the_kind_takes(payload: dict[str, Any], index: int) -> None:
+def test_built_object_is_what_the_kind_takes(payload: dict[str, Any], index: int) -> None:
     payload["alerts"][1]["startsAt"] = "0001-01-01T00:00:00Z"  # Alertmanager's zero time
     for made in (build(payload, index=index), posted({"a": 1}).manifest, posted("x" * 20_000).manifest):
         read = investigations.AlertInvestigation.model_validate({"metadata": made["metadata"], "spec": made["spec"]})
         assert read.spec.model_dump(mode="json", by_alias=True, exclude_none=True) == made["spec"]
 
 
-def test_what_alerts_share_is_masked_once_and_the_mask_sees_little_of_what_is_cut(payload: dict[str, Any]) -> None:
+def test_text_that_alerts_share_is_masked_once_and_the_mask_sees_little_of_what_is_cut(payload: dict[str, Any]) -> None:
     payload["groupKey"] = "x" * 5115 + "s3cret" + "k" * 100_000  # the secret is halved where the mask's view ends
     seen: list[str] = []
 

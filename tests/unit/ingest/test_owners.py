@@ -103,36 +103,36 @@ def test_ambiguous_labels_name_nothing(labels: dict[str, str], why: str) -> None
 @given(LABELS)
 def test_a_thing_has_the_name_and_the_namespace_of_labels_and_can_be_part_of_a_path(labels: dict[str, str]) -> None:
     try:
-        found = owners.named(labels)
+        owner = owners.named(labels)
     except owners.UnknownError:
         return
-    assert found.name in labels.values()
-    assert found.namespace in ("", *labels.values())
-    assert (found.namespace == "") <= (found.kind == "Node")
-    for name in filter(None, (found.namespace, found.name)):
+    assert owner.name in labels.values()
+    assert owner.namespace in ("", *labels.values())
+    assert (owner.namespace == "") <= (owner.kind == "Node")
+    for name in filter(None, (owner.namespace, owner.name)):
         assert re.fullmatch(r"[a-z0-9][-.a-z0-9]{0,252}", name)
         assert ".." not in name
-    assert found.uid == labels.get("uid", "")
+    assert owner.uid == labels.get("uid", "")
 
 
 @given(LABELS, LABELS)
 def test_two_alerts_are_about_one_thing_only_if_the_labels_that_name_it_are_equal(
-    one: dict[str, str], two: dict[str, str]
+    first: dict[str, str], two: dict[str, str]
 ) -> None:
     def identity(labels: dict[str, str]) -> Any:
         """The labels that name a thing, where no target has labels of its own."""
         label = next((label for label in subject.WORKLOADS if labels.get(label)), "node")
         return label, labels.get(label), labels.get("namespace") or "", labels.get("uid", "")
 
-    def told(labels: dict[str, str]) -> owners.Thing | None:
+    def owner_of(labels: dict[str, str]) -> owners.Thing | None:
         try:
             return owners.named(labels)
         except owners.UnknownError:
             return None
 
-    one, two = ({k: v for k, v in labels.items() if not k.startswith("exported_")} for labels in (one, two))
-    if told(one) and told(two):
-        assert (told(one) == told(two)) == (identity(one) == identity(two))
+    first, two = ({k: v for k, v in labels.items() if not k.startswith("exported_")} for labels in (first, two))
+    if owner_of(first) and owner_of(two):
+        assert (owner_of(first) == owner_of(two)) == (identity(first) == identity(two))
 
 
 def test_a_pod_of_kube_state_metrics_or_node_exporter_is_told_by_its_names() -> None:

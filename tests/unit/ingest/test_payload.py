@@ -24,10 +24,10 @@ from tarsy.ingest import payload
         ('"\U0001f4a5"'.encode("utf-16"), "\U0001f4a5"),
     ],
 )
-def test_what_comes_in_can_be_stored(body: bytes, loaded: object) -> None:
-    found = payload.load(body)
-    assert found == loaded
-    json.dumps(found, ensure_ascii=False).encode()
+def test_accepted_payload_can_be_stored(body: bytes, loaded: object) -> None:
+    parsed = payload.load(body)
+    assert parsed == loaded
+    json.dumps(parsed, ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize(
@@ -35,19 +35,19 @@ def test_what_comes_in_can_be_stored(body: bytes, loaded: object) -> None:
     [b"", b"{", b"\xff\xfe\xfd", b"[" * 100_000, b"[" * 5000 + b"]" * 5000, b"1" * 5000, b'{"a": 1} b', b"\x00"],
     ids=["nothing", "cut", "not UTF-8", "open", "too deep", "a number without end", "more behind", "NUL"],
 )
-def test_what_is_no_json_is_refused(body: bytes) -> None:
+def test_text_that_is_no_json_is_refused(body: bytes) -> None:
     with pytest.raises(payload.PayloadError, match=r"^the body is not JSON: "):
         payload.load(body)
 
 
 class Model(pydantic.BaseModel):
-    """What some source sends."""
+    """Payload of some source."""
 
     items: list[dict[str, int]]
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("body", "expected"),
     [
         ({}, "items: Field required"),
         ({"items": [{}, {"a": "s3cret"}]}, "items.1.a: Input should be a valid integer, unable to parse string as an"),
@@ -55,19 +55,19 @@ class Model(pydantic.BaseModel):
         ([], "the body: Input should be a valid dictionary"),
     ],
 )
-def test_every_problem_is_told_with_its_place_and_without_what_was_sent(data: Any, told: str) -> None:
+def test_every_problem_is_told_with_its_place_and_without_what_was_sent(body: Any, expected: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
-        Model.model_validate(data)
-    assert payload.places(error.value).startswith(told)
+        Model.model_validate(body)
+    assert payload.places(error.value).startswith(expected)
     assert "s3cret" not in payload.places(error.value)
 
 
 def test_a_flood_of_problems_is_told_in_few_words() -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         Model.model_validate({"items": [{"k" * 100_000: "x"}] * 1000})
-    told = payload.places(error.value)
-    assert len(told) < 10_000
-    assert told.endswith("; and 990 more")
+    message = payload.places(error.value)
+    assert len(message) < 10_000
+    assert message.endswith("; and 990 more")
 
 
 @pytest.mark.parametrize("unit", [{}, [], "é\U0001f4a5", 1.5, None, {"a": [1, {"b": "\ud800"}]}])

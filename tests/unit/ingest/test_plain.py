@@ -1,4 +1,4 @@
-"""An alert that somebody posts."""
+"""Alert that a caller posts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tarsy.serve import problems
 
 
 @pytest.mark.parametrize(
-    "data", ["pod web-0 restarts", " {not JSON\n", {"ä": [1, {"b": None}]}, [1.5, True], 7, None, False, {}, []]
+    "alert_data", ["pod web-0 restarts", " {not JSON\n", {"ä": [1, {"b": None}]}, [1.5, True], 7, None, False, {}, []]
 )
-def test_text_is_read_as_it_is_and_json_as_json(data: Any) -> None:
-    text = plain.Alert(alert_type="A", data=data).text()
-    assert (text if isinstance(data, str) else json.loads(text)) == data
+def test_text_is_read_as_it_is_and_json_as_json(alert_data: Any) -> None:
+    text = plain.Alert(alert_type="A", data=alert_data).text()
+    assert (text if isinstance(alert_data, str) else json.loads(text)) == alert_data
     assert "\\u" not in text, "spelt out, as the model reads it"
 
 
@@ -28,7 +28,7 @@ def test_json_is_no_longer_as_text_than_it_was_sent(depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "place"),
+    ("change", "location"),
     [
         ({"alert_type": ""}, "alert_type: "),
         ({"alert_type": "x" * 254}, "alert_type: "),
@@ -39,10 +39,10 @@ def test_json_is_no_longer_as_text_than_it_was_sent(depth: int) -> None:
         ({"alertType": "A"}, "alertType: Extra inputs are not permitted"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(change: dict[str, Any], place: str) -> None:
+def test_wrong_field_is_told_with_its_place(change: dict[str, Any], location: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         plain.Alert.model_validate({"alert_type": "A", "data": "x", **change})
-    assert payload.places(error.value).startswith(place)
+    assert payload.places(error.value).startswith(location)
 
 
 @pytest.mark.parametrize("runbook", ["https://github.com/a/b.md", "http://wiki:8080/a?b#c", "...", "", None])
@@ -52,7 +52,7 @@ def test_a_runbook_that_is_none_costs_no_alert(runbook: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("runbook", "data", "url"),
+    ("runbook", "alert_data", "url"),
     [
         (None, {"runbook": "https://github.com/a/b.md"}, "https://github.com/a/b.md"),
         ("", {"runbook": "https://github.com/a/b.md"}, "https://github.com/a/b.md"),
@@ -67,14 +67,16 @@ def test_a_runbook_that_is_none_costs_no_alert(runbook: str | None) -> None:
     ],
 )
 def test_runbook_inside_json_data_is_taken_where_the_alert_names_none(
-    runbook: str | None, data: Any, url: str | None
+    runbook: str | None, alert_data: Any, url: str | None
 ) -> None:
-    alert = plain.Alert(alert_type="A", data=data, runbook=runbook)
+    alert = plain.Alert(alert_type="A", data=alert_data, runbook=runbook)
     spec = manifest.draft_from_posted(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str).manifest[
         "spec"
     ]
     assert spec.get("runbookURL") == url
-    assert spec["alertData"] == (data if isinstance(data, str) else json.dumps(data, separators=(",", ":")))
+    assert spec["alertData"] == (
+        alert_data if isinstance(alert_data, str) else json.dumps(alert_data, separators=(",", ":"))
+    )
 
 
 def test_default_alert_type_keeps_the_alerts_own_type_as_its_name() -> None:
@@ -108,9 +110,9 @@ def test_json_that_is_too_deep_is_refused_and_not_an_error_of_ours() -> None:
 
 
 def test_its_schema_stands_by_itself_in_the_apis_description() -> None:
-    found = plain.schema()
-    assert (found["required"], found["additionalProperties"]) == (["alert_type", "data"], False)
-    assert "$ref" not in json.dumps(found)
+    schema = plain.schema()
+    assert (schema["required"], schema["additionalProperties"]) == (["alert_type", "data"], False)
+    assert "$ref" not in json.dumps(schema)
 
 
 NATIVE = "'google_search', 'code_execution', 'url_context' or 'web_search'"
@@ -118,9 +120,9 @@ MCP = {"servers": [{"name": "k8s", "tools": ["get"]}], "tools": {"deny": ["*.log
 
 
 @pytest.mark.parametrize("native", ["native_tools", "nativeTools"])
-def test_what_it_says_of_tools_is_what_the_object_says_in_either_spelling(native: str) -> None:
-    said = MCP | {native: {"google_search": False}}
-    alert = plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": said})
+def test_tool_selection_is_what_the_object_says_in_either_spelling(native: str) -> None:
+    selection = MCP | {native: {"google_search": False}}
+    alert = plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": selection})
     draft = manifest.draft_from_posted(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str)
     assert draft.manifest["spec"]["mcp"] == MCP | {"nativeTools": {"google_search": False}}
     without = plain.Alert.model_validate({"alert_type": "A", "data": "x"})
@@ -132,7 +134,7 @@ def test_what_it_says_of_tools_is_what_the_object_says_in_either_spelling(native
 
 
 @pytest.mark.parametrize(
-    ("mcp", "told"),
+    ("mcp", "message"),
     [
         (
             {"native_tools": {"browser": False}},
@@ -144,17 +146,17 @@ def test_what_it_says_of_tools_is_what_the_object_says_in_either_spelling(native
         ([], ""),
     ],
 )
-def test_a_native_tool_that_is_none_is_told_with_what_there_is(mcp: Any, told: str) -> None:
+def test_a_native_tool_that_is_none_is_told_with_what_there_is(mcp: Any, message: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": mcp})
-    assert plain.unknown_names(error.value) == told
+    assert plain.unknown_names(error.value) == message
 
 
 OPEN = "a [ is never closed: close it, as in [ab], or write [[] for the character itself"
 
 
 @pytest.mark.parametrize(
-    ("mcp", "told"),
+    ("mcp", "message"),
     [
         ({"native_tools": {"google_search": "no"}}, "mcp.native_tools.google_search: give true or false"),
         ({"native_tools": []}, "mcp.native_tools: give an object"),
@@ -168,11 +170,11 @@ OPEN = "a [ is never closed: close it, as in [ab], or write [[] for the characte
         ({"servers": [{"name": "k", "tools": ["pods_*", "[nodes_*"]}]}, f"mcp.servers.0.tools.1: {OPEN}"),
     ],
 )
-def test_what_is_wrong_with_what_it_says_of_tools_is_told_in_plain_words(mcp: Any, told: str) -> None:
+def test_wrong_tool_selection_is_told_in_plain_words(mcp: Any, message: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         plain.parse(json.dumps({"alert_type": "A", "data": "x", "mcp": mcp}).encode())
-    found = problems.invalid_body(error.value, plain.Alert)
-    assert (found.status, found.detail) == (422, told)
+    problem = problems.invalid_body(error.value, plain.Alert)
+    assert (problem.status, problem.detail) == (422, message)
 
 
 @pytest.mark.parametrize("body", [[None, None], None, 3, {}])

@@ -53,14 +53,14 @@ def refusal(asked: admission.Original, *, from_stage: str | None = None, current
 def test_whole_retry_copies_nothing() -> None:
     asked = original()
     for current in (False, True):
-        found = retries.check(asked, from_stage=None, is_chain_current=current)
-        assert found == admission.Retry(original=asked.id, from_stage=None)
+        retry = retries.check(asked, from_stage=None, is_chain_current=current)
+        assert retry == admission.Retry(original=asked.id, from_stage=None)
 
 
 @pytest.mark.parametrize(("stage", "copied"), [("collect", ()), ("analysis", NAMES[:1]), ("remedy", NAMES[:2])])
 def test_retry_from_a_stage_copies_those_before_it(stage: str, copied: tuple[str, ...]) -> None:
-    found = retries.check(original(), from_stage=stage, is_chain_current=False)
-    assert found == admission.Retry(original=original().id, from_stage=stage, copied_stages=copied)
+    retry = retries.check(original(), from_stage=stage, is_chain_current=False)
+    assert retry == admission.Retry(original=original().id, from_stage=stage, copied_stages=copied)
 
 
 def test_unknown_stage_is_refused_with_those_that_are_there() -> None:
@@ -106,10 +106,10 @@ OUTCOMES = st.sampled_from(["Completed", "CompletedWithErrors", "Failed", "Timed
 def test_stages_before_a_retriable_one_have_results_of_their_own(
     outcomes: tuple[str | None, ...], *, stops: bool
 ) -> None:
-    known = {name: outcome for name, outcome in zip(NAMES, outcomes, strict=True) if outcome}
-    stages = retries.retriable_stages(NAMES, known, stops_after_failure=stops)
+    stage_outcomes = {name: outcome for name, outcome in zip(NAMES, outcomes, strict=True) if outcome}
+    stages = retries.retriable_stages(NAMES, stage_outcomes, stops_after_failure=stops)
     for index, name in enumerate(NAMES):
-        earlier = [known.get(earlier) for earlier in NAMES[:index]]
+        earlier = [stage_outcomes.get(earlier) for earlier in NAMES[:index]]
         usable = {"Completed", "CompletedWithErrors"} | (set() if stops else {"Failed", "TimedOut"})
         assert (name in stages) == usable.issuperset(earlier)
 

@@ -98,7 +98,7 @@ def test_label_without_a_name_is_no_workload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "summary"),
+    ("alert_data", "summary"),
     [
         ('{"annotations": {"summary": "Disk is full\\nnow"}}', "Disk is full"),
         ('{"annotations": {"summary": "a"}}\n{"receiver": "b"}', "a"),
@@ -112,14 +112,14 @@ def test_label_without_a_name_is_no_workload() -> None:
         ("", ""),
     ],
 )
-def test_summary_is_the_first_line_of_the_annotation(data: str, summary: str) -> None:
-    assert subject.summary_of_data(data) == summary
+def test_summary_is_the_first_line_of_the_annotation(alert_data: str, summary: str) -> None:
+    assert subject.summary_of_data(alert_data) == summary
 
 
 def test_identifying_labels_are_masked_before_they_are_cut() -> None:
     secret = "x" * 250 + "secret"
     labels = {"alertname": secret, "pod": " ", "node": "n\n1", "team": "shop"}
 
-    found = subject.identifying_labels(labels, mask=lambda text: text.replace(secret, "[MASKED]"))
+    identifying = subject.identifying_labels(labels, mask=lambda text: text.replace(secret, "[MASKED]"))
 
-    assert found == {"alertname": "[MASKED]", "node": "n 1"}
+    assert identifying == {"alertname": "[MASKED]", "node": "n 1"}

@@ -64,14 +64,14 @@ async def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
         await client.connect(tmp_path)
 
 
-async def test_without_a_kubeconfig_it_is_told_how_to_give_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = "no such file: name a kubeconfig by --kubeconfig or KUBECONFIG$"
-    with pytest.raises(client.ConfigError, match=f"^{tmp_path}/missing: {told}"):
+async def test_missing_kubeconfig_is_told_with_how_to_give_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    remedy = "no such file: name a kubeconfig by --kubeconfig or KUBECONFIG$"
+    with pytest.raises(client.ConfigError, match=f"^{tmp_path}/missing: {remedy}"):
         await client.connect(tmp_path / "missing")
     monkeypatch.setenv("HOME", str(tmp_path))
     for unset in ("", f"{tmp_path}/a:{tmp_path}/b"):
         monkeypatch.setenv("KUBECONFIG", unset)
-        with pytest.raises(client.ConfigError, match=f"^{unset or f'{tmp_path}/.kube/config'}: {told}"):
+        with pytest.raises(client.ConfigError, match=f"^{unset or f'{tmp_path}/.kube/config'}: {remedy}"):
             await client.connect(None)
 
 

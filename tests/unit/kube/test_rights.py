@@ -27,13 +27,13 @@ def granted(account: str, **values: Any) -> set[rights.Right]:
 def wanted(*roles: settings.Role, deployment: str) -> set[rights.Right]:
     return {
         rights.Right(
-            verb=one.verb,
-            group=one.group,
-            resource=one.resource,
-            namespace="" if one.everywhere else NAMESPACE,
-            name=one.name,
+            verb=need.verb,
+            group=need.group,
+            resource=need.resource,
+            namespace="" if need.everywhere else NAMESPACE,
+            name=need.name,
         )
-        for one in needed.needed(roles, deployment=deployment)
+        for need in needed.needed(roles, deployment=deployment)
     }
 
 
@@ -45,7 +45,7 @@ def test_each_account_of_the_operator_has_what_its_role_needs_and_nothing_else()
 
 
 def in_served(namespace: str) -> set[rights.Right]:
-    """What the operator needs in another namespace that it serves."""
+    """Return the rights that the operator needs in another namespace that it serves."""
     named = rights.Right(verb="get", group="", resource="namespaces", name=namespace)
     of_its_own = {"namespaces", "deployments"}
     return {named} | {
@@ -56,8 +56,8 @@ def in_served(namespace: str) -> set[rights.Right]:
 
 
 def test_served_namespaces_get_the_rights_of_a_served_one_each_and_no_other_does() -> None:
-    found = granted("tarsy", namespaces=["shop", NAMESPACE, "payments"])
-    assert found == wanted(*ROLES, deployment="tarsy") | in_served("shop") | in_served("payments")
+    granted_rights = granted("tarsy", namespaces=["shop", NAMESPACE, "payments"])
+    assert granted_rights == wanted(*ROLES, deployment="tarsy") | in_served("shop") | in_served("payments")
     assert granted("tarsy", platform={"namespaces": ["shop"]}) == wanted(*ROLES, deployment="tarsy") | in_served("shop")
     for role in ROLES:
         own = wanted(role, deployment=f"tarsy-{role}")
@@ -66,18 +66,20 @@ def test_served_namespaces_get_the_rights_of_a_served_one_each_and_no_other_does
 
 
 def test_rights_in_all_namespaces_by_choice_are_those_of_a_served_one() -> None:
-    found = granted("tarsy", namespaces=["shop"], rbac={"clusterWide": True})
+    granted_rights = granted("tarsy", namespaces=["shop"], rbac={"clusterWide": True})
     more = {replace(right, namespace="") for right in in_served("shop")}
-    assert found == wanted(*ROLES, deployment="tarsy") | more
+    assert granted_rights == wanted(*ROLES, deployment="tarsy") | more
     made = charts.render({"namespaces": ["shop"], "rbac": {"clusterWide": True}}, namespace=NAMESPACE)
-    assert all(one["metadata"].get("namespace") != "shop" for one in made), "it need not exist"
+    assert all(manifest["metadata"].get("namespace") != "shop" for manifest in made), "it need not exist"
 
 
 def test_owners_of_alerts_may_be_read_by_the_api_alone_and_only_by_choice() -> None:
     for values in ({}, {"mode": "split"}):
         api = "tarsy-api" if values else "tarsy"
         more = granted(api, **values, rbac={"owners": True}) - granted(api, **values)
-        assert more == {rights.Right(verb=one.verb, group=one.group, resource=one.resource) for one in needed.OWNERS}
+        assert more == {
+            rights.Right(verb=need.verb, group=need.group, resource=need.resource) for need in needed.OWNERS
+        }
     for other in ("tarsy-controller", "tarsy-worker"):
         assert granted(other, mode="split", rbac={"owners": True}) == granted(other, mode="split")
 
@@ -98,38 +100,44 @@ def test_the_platform_file_lists_what_the_roles_are_made_for(values: dict[str, A
 
 def test_no_role_reads_secrets_or_changes_what_is_not_ours() -> None:
     for values in ({}, {"mode": "split"}, {"rbac": {"create": True, "aggregate": True}}):
-        for one in charts.render(values):
-            for rule in one.get("rules", ()) if one["kind"].endswith("Role") else ():
+        for manifest in charts.render(values):
+            for rule in manifest.get("rules", ()) if manifest["kind"].endswith("Role") else ():
                 assert "*" not in (*rule["apiGroups"], *rule["resources"], *rule["verbs"])
                 assert "nonResourceURLs" not in rule
                 assert not {"secrets", "nodes/proxy", "pods/exec"} & set(rule["resources"])
 
 
 def test_the_account_of_the_tools_only_reads() -> None:
-    found = granted("tarsy-mcp")
-    assert {right.verb for right in found} == {"get", "list", "watch"}
-    assert ("tarsy.dev", "pods/log") not in {(right.group, right.resource) for right in found}
+    granted_rights = granted("tarsy-mcp")
+    assert {right.verb for right in granted_rights} == {"get", "list", "watch"}
+    assert ("tarsy.dev", "pods/log") not in {(right.group, right.resource) for right in granted_rights}
 
 
-def test_without_rbac_there_is_no_role() -> None:
+def test_no_role_exists_without_rbac() -> None:
     made = charts.render({"rbac": {"create": False}})
-    hooks = {one["metadata"]["name"] for one in made if "helm.sh/hook" in one["metadata"].get("annotations", {})}
-    roles = {one["metadata"]["name"] for one in made if "Role" in one["kind"]}
+    hooks = {
+        manifest["metadata"]["name"]
+        for manifest in made
+        if "helm.sh/hook" in manifest["metadata"].get("annotations", {})
+    }
+    roles = {manifest["metadata"]["name"] for manifest in made if "Role" in manifest["kind"]}
     assert roles == hooks & roles, "but for that of helm test"
 
 
 def test_aggregation_is_off_unless_it_is_asked_for() -> None:
     for aggregate, expected in ((False, {}), (True, {"view": "vea", "edit": "ea", "admin": "a"})):
         made = charts.render({"rbac": {"aggregate": aggregate}}, namespace=NAMESPACE)
-        found = {
-            role: "".join(to[0] for to in ("view", "edit", "admin") if f"{PREFIX}{to}" in one["metadata"]["labels"])
+        aggregated = {
+            role: "".join(
+                to[0] for to in ("view", "edit", "admin") if f"{PREFIX}{to}" in manifest["metadata"]["labels"]
+            )
             for role in ("view", "edit", "admin")
-            for one in [charts.one(made, "ClusterRole", f"{NAMESPACE}:tarsy-{role}")]
+            for manifest in [charts.one(made, "ClusterRole", f"{NAMESPACE}:tarsy-{role}")]
         }
-        assert {role: to for role, to in found.items() if to} == expected
+        assert {role: to for role, to in aggregated.items() if to} == expected
 
 
-def test_what_is_granted_and_used_by_nobody_is_told_and_so_is_what_is_refused(tmp_path: Path) -> None:
+def test_granted_rights_without_a_user_are_told_and_so_are_refused_ones(tmp_path: Path) -> None:
     event = {
         "user": {"username": f"system:serviceaccount:{NAMESPACE}:tarsy"},
         "verb": "get",
@@ -142,7 +150,9 @@ def test_what_is_granted_and_used_by_nobody_is_told_and_so_is_what_is_refused(tm
     }
     somebody = refused | {"user": {"username": f"system:serviceaccount:{NAMESPACE}:tarsy-mcp"}}
     log = tmp_path / "audit.jsonl"
-    log.write_text("".join(f"{json.dumps(one)}\n" for one in (event, refused, somebody)) + '{"user": "torn')
+    log.write_text(
+        "".join(f"{json.dumps(audit_event)}\n" for audit_event in (event, refused, somebody)) + '{"user": "torn'
+    )
     uses = rights.used(log, account="tarsy", namespace=NAMESPACE)
     assert len(uses) == 2
     secrets = rights.Right(verb="get", group="", resource="secrets", namespace=NAMESPACE)

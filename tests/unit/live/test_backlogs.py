@@ -1,4 +1,4 @@
-"""What waits for who does not read: so much for each, and so much for all."""
+"""Backlogs of subscribers that do not read: so much for each, and so much for all."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ async def test_full_memory_drops_slow_clients_and_keeps_readers(
 async def test_waiting_catch_up_is_counted_and_adds_each_event_when_the_backlog_is_low() -> None:
     held = backlogs.Memory()
     box = watching.box(held)
-    told = [bytes([number]) * 100_000 for number in range(10)]
-    box.hold(told)
-    waiting = asyncio.create_task(box.put_as_read(deque(told)))
+    events = [bytes([number]) * 100_000 for number in range(10)]
+    box.hold(events)
+    waiting = asyncio.create_task(box.put_as_read(deque(events)))
     await asyncio.sleep(0)
     assert (held.size, box._size) == (1_000_000, 100_000)
     for number in range(5):
-        assert await box.next() == told[number]
+        assert await box.next() == events[number]
         await asyncio.sleep(0)
     assert (held.size, box._size) == (600_000, 100_000), "the fifth is on its way, the sixth is next"
     waiting.cancel()

@@ -1,4 +1,4 @@
-"""What those are told who watch one investigation, of what is being written and of what is committed."""
+"""Events for subscribers of one investigation, about text that is being written and entries that are committed."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ ID = UUID(int=7)
 
 @dataclass
 class Listening:
-    """Somebody who listens, and what they were told since they were asked last."""
+    """Subscriber with the events that it received since it was last asked."""
 
     feed: investigation_feed.InvestigationFeed
     box: backlogs.Backlog
 
-    async def told(self) -> list[Any]:
-        found = []
+    async def received(self) -> list[Any]:
+        events = []
         while self.box._queue:
-            found.append(shown(watchers.event(await self.box.next())))
-        return found
+            events.append(summary_of(watchers.event(await self.box.next())))
+        return events
 
 
-def shown(one: dict[str, Any]) -> Any:
-    if one["type"] == "stream.chunk":
-        return one["offset"], one["delta"]
-    event = one["event"]
+def summary_of(message: dict[str, Any]) -> Any:
+    if message["type"] == "stream.chunk":
+        return message["offset"], message["delta"]
+    event = message["event"]
     return event["id"], event["type"], event["status"], event["content"]
 
 
@@ -48,14 +48,20 @@ async def listening() -> Listening:
 
 
 def piece(
-    text: str, *, at: int = 0, turn: int = 0, execution: str = "one", over: bool = False, as_: str = "llm_response"
+    text: str,
+    *,
+    at: int = 0,
+    call_number: int = 0,
+    execution: str = "one",
+    over: bool = False,
+    as_: str = "llm_response",
 ) -> payloads.Piece:
     return payloads.Piece(
         investigation=ID,
         run=0,
         stage="look",
         execution=execution,
-        event=f"{execution}.{turn}.text",
+        event=f"{execution}.{call_number}.text",
         type=as_,  # type: ignore[arg-type]
         at=at,
         text=text,
@@ -75,30 +81,30 @@ def settled(
 
 
 async def test_streamed_text_grows_and_begins_again(listening: Listening) -> None:
-    for one in (piece("it is"), piece(" CPU", at=5), piece("not", at=0), piece("note", as_="final_analysis")):
-        listening.feed.add_text(one)
-    assert await listening.told() == [
+    for text_piece in (piece("it is"), piece(" CPU", at=5), piece("not", at=0), piece("note", as_="final_analysis")):
+        listening.feed.add_text(text_piece)
+    assert await listening.received() == [
         ("one.0.text", "llm_response", "streaming", "it is"),
         (5, " CPU"),
         (0, "not"),
         ("one.0.text", "final_analysis", "streaming", "note"),
     ]
     assert [
-        shown(watchers.event(one.encode(live_events.Channel("x"), "event stream")))
-        for one in listening.feed.texts.begun()
+        summary_of(watchers.event(chunk.encode(live_events.Channel("x"), "event stream")))
+        for chunk in listening.feed.texts.begun()
     ] == [("one.0.text", "final_analysis", "streaming", "note")]
 
 
 @pytest.mark.parametrize(
     ("entry", "late", "is_told"),
     [
-        (stories.answers(turn=1), piece("late", turn=1), False),
-        (stories.answers(turn=1), piece("late", turn=0), False),
-        (stories.answers(turn=1), piece("next", turn=2), True),
-        (stories.answers(turn=1), piece("another's", turn=0, execution="two"), True),
-        (stories.unanswered(turn=1), piece("late", turn=1), False),
-        (stories.ended(), piece("late", turn=9), False),
-        (stories.stage_ended(), piece("next", turn=0), True),
+        (stories.answers(call_number=1), piece("late", call_number=1), False),
+        (stories.answers(call_number=1), piece("late", call_number=0), False),
+        (stories.answers(call_number=1), piece("next", call_number=2), True),
+        (stories.answers(call_number=1), piece("another's", call_number=0, execution="two"), True),
+        (stories.unanswered(call_number=1), piece("late", call_number=1), False),
+        (stories.ended(), piece("late", call_number=9), False),
+        (stories.stage_ended(), piece("next", call_number=0), True),
     ],
 )
 async def test_text_of_a_model_call_after_its_commit_is_dropped(
@@ -106,58 +112,65 @@ async def test_text_of_a_model_call_after_its_commit_is_dropped(
 ) -> None:
     settled(listening.feed, entry)
     listening.feed.add_text(late)
-    assert bool(await listening.told()) == is_told
+    assert bool(await listening.received()) == is_told
 
 
 async def test_text_that_never_reaches_the_log_is_discarded_with_its_model_call(listening: Listening) -> None:
-    for one in (piece("a", turn=0), piece("b", turn=1), piece("c", turn=2), piece("d", execution="two")):
-        listening.feed.add_text(one)
-    await listening.told()
-    settled(listening.feed, stories.answers(turn=1), events=("one.1.text",))
-    assert await listening.told() == [("one.0.text", "llm_response", "failed", "a")]
+    for text_piece in (
+        piece("a", call_number=0),
+        piece("b", call_number=1),
+        piece("c", call_number=2),
+        piece("d", execution="two"),
+    ):
+        listening.feed.add_text(text_piece)
+    await listening.received()
+    settled(listening.feed, stories.answers(call_number=1), events=("one.1.text",))
+    assert await listening.received() == [("one.0.text", "llm_response", "failed", "a")]
     assert listening.feed.texts.ids == {"one.2.text", "two.0.text"}
     settled(listening.feed, stories.run_ended(), execution="")
-    assert {one[0] for one in await listening.told()} == {"one.2.text", "two.0.text"}
+    assert {chunk[0] for chunk in await listening.received()} == {"one.2.text", "two.0.text"}
     assert not listening.feed.texts.ids
 
 
-def word(text: str, *, turn: int = 0, place: int = 0, at: int = 0) -> payloads.Piece:
-    """Of a tool that is at work."""
-    return replace(piece(text, turn=turn, at=at, as_="tool_result"), event=f"one.{turn}.{place}.result")
+def word(text: str, *, call_number: int = 0, index: int = 0, at: int = 0) -> payloads.Piece:
+    """Return a piece of text of a tool that is at work."""
+    return replace(
+        piece(text, call_number=call_number, at=at, as_="tool_result"), event=f"one.{call_number}.{index}.result"
+    )
 
 
 async def test_progress_of_a_tool_is_sent_only_before_its_result(listening: Listening) -> None:
     asked = stories.asks("k8s.get", "k8s.list")
     settled(listening.feed, asked)
-    for one in (word("1/2\n"), word("2/2\n", at=4), word("1/9\n", place=1)):
-        listening.feed.add_text(one)
-    assert await listening.told() == [
+    for text_piece in (word("1/2\n"), word("2/2\n", at=4), word("1/9\n", index=1)):
+        listening.feed.add_text(text_piece)
+    assert await listening.received() == [
         ("one.0.0.result", "tool_result", "streaming", "1/2\n"),
         (4, "2/2\n"),
         ("one.0.1.result", "tool_result", "streaming", "1/9\n"),
     ]
     settled(listening.feed, stories.ran(asked), events=("one.0.0.call", "one.0.0.result"))
-    for one in (word("late"), word("2/9\n", place=1, at=4)):
-        listening.feed.add_text(one)
-    assert await listening.told() == [(4, "2/9\n")]
-    settled(listening.feed, stories.answers(turn=1))
-    assert await listening.told() == [("one.0.1.result", "tool_result", "failed", "1/9\n2/9\n")]
-    listening.feed.add_text(word("late", place=1))
-    assert await listening.told() == []
-    listening.feed.add_text(word("next", turn=1))
-    assert len(await listening.told()) == 1
+    for text_piece in (word("late"), word("2/9\n", index=1, at=4)):
+        listening.feed.add_text(text_piece)
+    assert await listening.received() == [(4, "2/9\n")]
+    settled(listening.feed, stories.answers(call_number=1))
+    assert await listening.received() == [("one.0.1.result", "tool_result", "failed", "1/9\n2/9\n")]
+    listening.feed.add_text(word("late", index=1))
+    assert await listening.received() == []
+    listening.feed.add_text(word("next", call_number=1))
+    assert len(await listening.received()) == 1
 
 
 async def test_text_that_arrives_while_a_page_is_read_is_sent_after_the_page(listening: Listening) -> None:
     with listening.feed.texts_held_back():
         listening.feed.add_text(piece("late"))
-        listening.feed.add_text(piece("next", turn=1))
-        assert await listening.told() == []
-        settled(listening.feed, stories.answers(turn=0), events=("one.0.text",))
-    assert await listening.told() == [("one.1.text", "llm_response", "streaming", "next")]
+        listening.feed.add_text(piece("next", call_number=1))
+        assert await listening.received() == []
+        settled(listening.feed, stories.answers(call_number=0), events=("one.0.text",))
+    assert await listening.received() == [("one.1.text", "llm_response", "streaming", "next")]
 
 
 async def test_end_of_an_unknown_text_has_no_event(listening: Listening) -> None:
     listening.feed.add_text(piece("", over=True))
-    assert await listening.told() == []
+    assert await listening.received() == []
     assert not listening.feed.texts.finished

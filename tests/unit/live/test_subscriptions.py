@@ -1,4 +1,4 @@
-"""Who watches is asked about again and again: what happens where nobody can say whether they still may."""
+"""Checks of subscribers' permissions, again and again, and what happens if no authority can answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client may say over a WebSocket, and what it is told of all else."""
+"""Messages that a client may send over a WebSocket, and the answers to all others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("message", "expected"),
     [
         (None, "binary frames are not accepted"),
         ("", "the text is not JSON"),
@@ -45,10 +45,10 @@ ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
         ('{"action": "unsubscribe", "channel": "investigations", "last_event_id": 3}', "unsubscribe: last_event_id: "),
     ],
 )
-def test_unknown_action_is_refused_with_the_known_ones(said: str | None, told: str) -> None:
+def test_unknown_action_is_refused_with_the_known_ones(message: str | None, expected: str) -> None:
     with pytest.raises(web_sockets.RefusedError) as error:
-        web_sockets.parse_request(said)
-    assert told in str(error.value)
+        web_sockets.parse_request(message)
+    assert expected in str(error.value)
     assert len(str(error.value)) < 5 * problems.ECHOED_MAX
 
 
@@ -64,16 +64,16 @@ ALMOST = st.fixed_dictionaries(
 
 
 @hypothesis.given(st.text() | JSON.map(json.dumps) | ALMOST.map(json.dumps))
-def test_any_text_is_an_action_or_is_refused(said: str) -> None:
+def test_any_text_is_an_action_or_is_refused(message: str) -> None:
     try:
-        found = web_sockets.parse_request(said)
+        request = web_sockets.parse_request(message)
     except web_sockets.RefusedError:
         return
-    assert found.model_dump(exclude_unset=True) == json.loads(said)
+    assert request.model_dump(exclude_unset=True) == json.loads(message)
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("name", "channel"),
     [
         ("investigations", live_events.Channel(None)),
         ("sessions", live_events.Channel(None, SESSIONS)),
@@ -87,9 +87,9 @@ def test_any_text_is_an_action_or_is_refused(said: str) -> None:
         ("", None),
     ],
 )
-def test_channels_have_these_names(name: str, found: live_events.Channel | None) -> None:
-    assert live_events.parse_channel(name, SESSIONS) == found
-    assert found is None or found.name == name
+def test_channels_have_these_names(name: str, channel: live_events.Channel | None) -> None:
+    assert live_events.parse_channel(name, SESSIONS) == channel
+    assert channel is None or channel.name == name
 
 
 def test_refusal_of_an_unknown_channel_names_all_channels() -> None:

@@ -1,4 +1,4 @@
-"""A provider that brings no answer is left for the next, in order and for good, whoever runs the execution then."""
+"""Fallbacks: a provider that brings no answer is left for the next, in order and for good, even after a takeover."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def says(text: str) -> messages.Message:
 
 
 def asks(name: str = "k8s.get", *, state: str = "") -> messages.Message:
-    kept = messages.ProviderState(provider="first", data=[state]) if state else None
+    provider_state = messages.ProviderState(provider="first", data=[state]) if state else None
     return messages.Message(
-        role="assistant", calls=(messages.ToolCall(id="", name=name, arguments="{}"),), provider_state=kept
+        role="assistant", calls=(messages.ToolCall(id="", name=name, arguments="{}"),), provider_state=provider_state
     )
 
 
@@ -69,15 +69,15 @@ class _Scripted:
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         await scope.ensure_lease()
-        script, turn = self.providers.scripts.get(self.name, ()), self.providers.asked.count(self.name)
+        script, call_number = self.providers.scripts.get(self.name, ()), self.providers.asked.count(self.name)
         self.providers.asked.append(self.name)
         self.providers.requests.append(request)
         self.providers.scopes.append(scope)
-        said = script[turn] if turn < len(script) else says(f"{self.name} knows.")
+        answer = script[call_number] if call_number < len(script) else says(f"{self.name} knows.")
         call = entries.ModelCall(provider=self.name, model="m", seconds=0.0, retries=1)
-        if isinstance(said, messages.Failure):
-            raise ports.ModelError(said.text, kind=said.kind, code=said.code, call=call)
-        return ports.Answer(message=said, call=call)
+        if isinstance(answer, messages.Failure):
+            raise ports.ModelError(answer.text, kind=answer.kind, code=answer.code, call=call)
+        return ports.Answer(message=answer, call=call)
 
 
 def begun(
@@ -187,7 +187,9 @@ async def test_a_provider_that_brings_no_answer_is_left_for_the_next(
     last = NAMES[1 + repeated]
     assert journal.record.executions[ID].analysis == f"{last} knows."
     left = fallen(journal)
-    assert [(one.call.provider, one.provider) for one in left] == list(itertools.pairwise(NAMES))[: 1 + repeated]
+    assert [(fallback.call.provider, fallback.provider) for fallback in left] == list(itertools.pairwise(NAMES))[
+        : 1 + repeated
+    ]
     assert (left[0].failure.kind, left[0].failure.text) == (kind, text)
     assert providers.asked.count("first") == len(script)
     assert [name for name, _ in itertools.groupby(providers.asked)] == list(NAMES[: 2 + repeated])
@@ -223,8 +225,8 @@ async def test_the_last_one_fails_as_one_without_fallbacks_does(
 ) -> None:
     providers = Providers({"first": [DEAD], "second": [SLOW], "third": [SLOW, SLOW]})
     ended = await run(journal, providers, toolbox)
-    told = "two timeouts in a row: nothing within 120 s; before that, nothing within 120 s; before that, 401: the key"
-    assert (ended.outcome, ended.error) == ("Failed", told)
+    error = "two timeouts in a row: nothing within 120 s; before that, nothing within 120 s; before that, 401: the key"
+    assert (ended.outcome, ended.error) == ("Failed", error)
     assert providers.asked == ["first", "second", "third", "third"]
     assert [scope.has_fallback for scope in providers.scopes] == [True, True, False, False]
 
@@ -409,12 +411,12 @@ def test_providers_are_asked_in_order_and_the_call_ends_with_any_answers(
         name: str
 
         async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-            said = left[self.name].pop(0) if left[self.name] else says("so")
-            if said is DIES:
+            answer = left[self.name].pop(0) if left[self.name] else says("so")
+            if answer is DIES:
                 raise DiesError
             asked.append((self.name, request, len(journal.facts)))
-            assert isinstance(said, Said)
-            return await _Scripted(Providers({self.name: [said]}), self.name).ask(request, scope)
+            assert isinstance(answer, Said)
+            return await _Scripted(Providers({self.name: [answer]}), self.name).ask(request, scope)
 
     async def live() -> None:
         await loop.Loop(
@@ -441,14 +443,14 @@ def test_providers_are_asked_in_order_and_the_call_ends_with_any_answers(
     assert [fact.provider for fact in fallen(journal)] == sources[1 : 1 + len(fallen(journal))]
     calls = calls_of(journal)
     assert len(calls) == len(asked), "what was answered is in the log, once"
-    for (fact, call), (name, request, known) in zip(calls, asked, strict=True):
+    for (fact, call), (name, request, fact_count) in zip(calls, asked, strict=True):
         assert call.provider == name
-        before = registry.fold(snapshot, journal.facts[:known]).executions[ID]
+        before = registry.fold(snapshot, journal.facts[:fact_count]).executions[ID]
         added: Sequence[messages.Message] = ()
         if isinstance(fact, entries.Answered | entries.Unanswered):
             added = fact.messages[:-1] if isinstance(fact, entries.Answered) else fact.messages
-        told = (*messages.conversation(before.log), *added)
-        expected = dialects.NATIVE.render(context.build(before, told, ()).visible())
+        conversation = (*messages.conversation(before.log), *added)
+        expected = dialects.NATIVE.render(context.build(before, conversation, ()).visible())
         if isinstance(fact, entries.Answered | entries.Unanswered):
             assert request.messages == expected
         else:  # what it was told beside is told with the next request
@@ -461,21 +463,24 @@ CHAIN = chains.Spec(alert_types=["A"], stages=[chains.Stage(name="data-collectio
 async def test_unusable_provider_is_no_fallback(
     snapshot: record.Snapshot, platform: platforms.Platform, toolbox: memory.DictToolbox
 ) -> None:
-    known = platform.model_copy(
+    changed_platform = platform.model_copy(
         update={"defaults": platform.defaults.model_copy(update={"fallback_providers": ["second", "third"]})}
     )
     (first,) = {platform.defaults.llm_provider} - {None}
     settings = platform.llm_providers[str(first)]
-    known = known.model_copy(
+    changed_platform = changed_platform.model_copy(
         update={"llm_providers": {**platform.llm_providers, "second": settings, "third": settings}}
     )
     journal = memory.MemoryJournal(snapshot)
     answering = memory.ScriptedModel(says("web-0 exists"))
     runtime = ports.Runtime(
-        platform=known, model=lambda _: answering, toolbox=lambda *_: toolbox, is_usable=lambda name: name != "second"
+        platform=changed_platform,
+        model=lambda _: answering,
+        toolbox=lambda *_: toolbox,
+        is_usable=lambda name: name != "second",
     )
     await investigation.run(runtime=runtime, journal=journal)
-    started = [one.started.agent for one in journal.record.executions.values()]
+    started = [execution.started.agent for execution in journal.record.executions.values()]
     assert started
     assert {tuple(fallback.provider for fallback in agent.fallbacks) for agent in started if agent} == {("third",)}
 
@@ -501,11 +506,11 @@ async def test_the_log_says_why_a_provider_is_left_and_why_an_agent_failed(
 ) -> None:
     journal = begun(snapshot, toolbox, fallbacks=["second"])
     await run(journal, Providers({"first": [DEAD], "second": [DEAD]}), toolbox)
-    warned = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    warned = [log_record.getMessage() for log_record in caplog.records if log_record.levelname == "WARNING"]
     assert warned == [f"second is asked from here on: {DEAD.text}"]
     failing = memory.ScriptedModel(*[DEAD] * 9)
     runtime = ports.Runtime(platform=platform, model=lambda _: failing, toolbox=lambda *_: toolbox)
     await investigation.run(runtime=runtime, journal=memory.MemoryJournal(snapshot))
     assert f"agent ended: Failed: {DEAD.text}" in [
-        one.getMessage() for one in caplog.records if one.levelname == "WARNING"
+        log_record.getMessage() for log_record in caplog.records if log_record.levelname == "WARNING"
     ]

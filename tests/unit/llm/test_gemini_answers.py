@@ -1,4 +1,4 @@
-"""What Gemini answers, chunk by chunk: native tools, and whatever else may come."""
+"""Answers of Gemini, chunk by chunk: native tools, and whatever else may come."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chunk(*parts: JSON, finish: str | None = None, **fields: Any) -> JSON:
 
 def read(chunks: Iterable[JSON]) -> list[provider.StreamEvent]:
     reading = gemini_answers.Answer({})
-    events = [event for one in chunks for event in reading.add(json.loads(json.dumps(one)))]
+    events = [event for raw_chunk in chunks for event in reading.add(json.loads(json.dumps(raw_chunk)))]
     return [*events, *reading.end()]
 
 
@@ -36,8 +36,8 @@ def outcome(output: str | None, how: str = "OUTCOME_OK") -> JSON:
     return {"codeExecutionResult": {"outcome": how} | ({} if output is None else {"output": output})}
 
 
-def searched(*queries: str, **found: str) -> JSON:
-    web = [{"web": {"title": title, "uri": f"https://{host}"}} for host, title in found.items()]
+def searched(*queries: str, **titles: str) -> JSON:
+    web = [{"web": {"title": title, "uri": f"https://{host}"}} for host, title in titles.items()]
     return {"groundingMetadata": {"webSearchQueries": list(queries), "groundingChunks": web}}
 
 
@@ -190,8 +190,8 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The ways to everything in a value."""
     yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, item in inner:
-        yield from places(item, (*path, key))
+    for key, child in inner:
+        yield from places(child, (*path, key))
 
 
 def with_odd(value: Any, path: tuple[Any, ...], odd: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What Gemini is sent, byte for byte as it was recorded. The SDK is the real one; only its HTTP is replaced."""
+"""Requests to Gemini, byte for byte as recorded. The SDK is the real one; only its HTTP is replaced."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def recorded(captures: Path) -> tuple[JSON, JSON]:
 
 @pytest.fixture
 def chunks(captures: Path) -> list[JSON]:
-    """What came in between: thoughts, a text, two calls and an empty text."""
+    """Chunks that came in between: thoughts, a text, two calls and an empty text."""
     lines = (captures / "gemini/gemini-sse-sample.txt").read_text().splitlines()
     return [json.loads(line.removeprefix("data: ")) for line in lines if line]
 
@@ -80,8 +80,8 @@ async def source() -> AsyncIterator[Source]:
     http = registry.session()
 
     def make(name: str, **settings: object) -> gemini.Gemini:
-        found = providers.GoogleProvider.model_validate({"type": "google", "model": name} | settings)
-        made.append(gemini.Gemini("google-default", found, api_key="AIza-secret", http=http))
+        provider_settings = providers.GoogleProvider.model_validate({"type": "google", "model": name} | settings)
+        made.append(gemini.Gemini("google-default", provider_settings, api_key="AIza-secret", http=http))
         return made[-1]
 
     yield make
@@ -130,13 +130,13 @@ async def test_an_answer_goes_back_byte_for_byte_as_it_was_recorded(
     assert (answer.message.thinking, answer.message.text) == ("**Looking at the pod**\n", "I will check the pod.")
     assert answer.call.usage == messages.Usage(input_tokens=100, output_tokens=20, thinking_tokens=9, total_tokens=129)
     stored = json.loads(json.dumps(answer.message.provider_state and answer.message.provider_state.data))
-    said = replace(
+    sent_answer = replace(
         answer.message,
         calls=tuple(replace(call, id=f"0.{index}") for index, call in enumerate(answer.message.calls)),
         provider_state=messages.ProviderState(provider="google-default", data=stored),
     )
     results = (result("0.0", "pods_get"), result("0.1", "events_list"))
-    await asked.ask(ports.Request(tools=tools, messages=(*opening, said, *results)), SCOPE)
+    await asked.ask(ports.Request(tools=tools, messages=(*opening, sent_answer, *results)), SCOPE)
     for sent, body in zip(wire.sent, recorded, strict=True):
         for part in ("contents", "systemInstruction", "tools"):
             assert json.dumps(sent[part], sort_keys=True) == json.dumps(body[part], sort_keys=True)
@@ -152,8 +152,8 @@ async def test_a_signature_outlives_both_alphabets_of_base64(wire: Wire, source:
     *_, finish = await events(asked, request())
     assert isinstance(finish, provider.Finish)
     state = messages.ProviderState(provider="google-default", data=json.loads(json.dumps(finish.state)))
-    said = messages.Message(role="assistant", text="so", provider_state=state)
-    await events(asked, request(said, messages.Message(role="user", text="and?")))
+    answer = messages.Message(role="assistant", text="so", provider_state=state)
+    await events(asked, request(answer, messages.Message(role="user", text="and?")))
     (back,) = wire.sent[1]["contents"][1]["parts"]
     assert base64.urlsafe_b64decode(back["thoughtSignature"].replace("+", "-").replace("/", "_")) == signature
 
@@ -161,14 +161,14 @@ async def test_a_signature_outlives_both_alphabets_of_base64(wire: Wire, source:
 async def test_results_of_one_answer_stay_together_and_an_error_is_one(wire: Wire, source: Source) -> None:
     names = ("k8s.get", "k8s.list")
     parts = [{"functionCall": {"id": f"g{n}", "name": name.replace(".", "__")}} for n, name in enumerate(names)]
-    said = messages.Message(
+    answer = messages.Message(
         role="assistant",
         calls=tuple(messages.ToolCall(id=f"0.{n}", name=name, arguments="{}") for n, name in enumerate(names)),
         provider_state=messages.ProviderState(provider="google-default", data=parts),
     )
     results = (result("0.0", "k8s.get", text="gone", failed=True), result("0.1", "k8s.list", text="web-0"))
     wire.answers = [[STOP]]
-    await events(source("gemini-2.5-flash"), request(said, *results, messages.Message(role="user", text="and?")))
+    await events(source("gemini-2.5-flash"), request(answer, *results, messages.Message(role="user", text="and?")))
     assert wire.sent[0]["contents"][1:] == [
         {"role": "model", "parts": parts},
         {
@@ -197,8 +197,8 @@ async def test_results_of_one_answer_stay_together_and_an_error_is_one(wire: Wir
 FOREIGN = messages.ProviderState(provider="other", data={"signature": "of another alphabet"})
 
 
-def own(data: object) -> messages.ProviderState:
-    return messages.ProviderState(provider="google-default", data=data)
+def own(state: object) -> messages.ProviderState:
+    return messages.ProviderState(provider="google-default", data=state)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ async def test_an_answer_without_its_own_state_goes_as_text_and_calls(
     wire: Wire, source: Source, state: messages.ProviderState | None
 ) -> None:
     names, texts = ("k8s.get", "k8s.list"), ('{"name": "web-0"}', "")
-    said = messages.Message(
+    answer = messages.Message(
         role="assistant",
         text="I look.",
         thinking="nobody else's business",
@@ -233,7 +233,7 @@ async def test_an_answer_without_its_own_state_goes_as_text_and_calls(
     )
     results = (result("0.0", "k8s.get", text="gone", failed=True), result("0.1", "k8s.list", text="web-0"))
     wire.answers = [[STOP]]
-    await events(source("gemini-3-pro"), request(said, *results))
+    await events(source("gemini-3-pro"), request(answer, *results))
     unsigned = {"functionCall": {"id": "0.1", "name": "k8s__list", "args": {}}}
     signed = {
         "functionCall": {"id": "0.0", "name": "k8s__get", "args": {"name": "web-0"}},
@@ -268,19 +268,21 @@ async def test_arguments_of_another_providers_call_that_are_no_object_go_as_none
     wire: Wire, source: Source, arguments: str
 ) -> None:
     call = messages.ToolCall(id="0.0", name="k8s.get", arguments=arguments)
-    said = messages.Message(role="assistant", calls=(call,), provider_state=FOREIGN)
+    answer = messages.Message(role="assistant", calls=(call,), provider_state=FOREIGN)
     wire.answers = [[STOP]]
-    await events(source("gemini-3-pro"), request(said, result("0.0", "k8s.get")))
+    await events(source("gemini-3-pro"), request(answer, result("0.0", "k8s.get")))
     (part,) = wire.sent[0]["contents"][1]["parts"]
     assert part["functionCall"]["args"] == {}
 
 
 async def test_a_conversation_of_two_providers_sends_each_answer_in_its_own_way(wire: Wire, source: Source) -> None:
     own = messages.ProviderState(provider="google-default", data=[{"text": "mine", "thoughtSignature": "c28="}])
-    said = [messages.Message(role="assistant", text="shown", provider_state=state) for state in (FOREIGN, own, FOREIGN)]
+    answers = [
+        messages.Message(role="assistant", text="shown", provider_state=state) for state in (FOREIGN, own, FOREIGN)
+    ]
     asks = messages.Message(role="user", text="and?")
     wire.answers = [[STOP]]
-    await events(source("gemini-3-pro"), request(said[0], asks, said[1], asks, said[2], asks))
+    await events(source("gemini-3-pro"), request(answers[0], asks, answers[1], asks, answers[2], asks))
     parts = [content["parts"] for content in wire.sent[0]["contents"] if content["role"] == "model"]
     assert parts == [[{"text": "shown"}], own.data, [{"text": "shown"}]]
 
@@ -291,8 +293,8 @@ async def test_a_tools_dot_does_not_reach_the_wire_and_comes_back(wire: Wire, so
     called = name.replace(".", "__", 1)
     call: JSON = {"functionCall": {"name": called, "args": {}}}
     wire.answers = [[{"candidates": [{"content": {"parts": [call]}, "finishReason": "STOP"}]}]]
-    found = await events(source("gemini-2.5-flash"), request(tools=tools))
-    assert found[0] == provider.Call(name, "{}")
+    received = await events(source("gemini-2.5-flash"), request(tools=tools))
+    assert received[0] == provider.Call(name, "{}")
     (declared,) = wire.sent[0]["tools"]
     assert [function["name"] for function in declared["functionDeclarations"]] == [called, "other__get"]
 
@@ -305,8 +307,8 @@ async def test_a_result_carries_the_name_that_the_model_called(wire: Wire, sourc
     asked = limited_model.LimitedModel("google-default", source("gemini-2.5-flash"), limits=platforms.Limits())
     message = (await asked.ask(request(tools=tools), SCOPE)).message
     assert message.calls[0].name == messages.storable(message.calls[0].name)
-    said = replace(message, calls=(replace(message.calls[0], id="0.0"),))
-    await asked.ask(request(said, result("0.0", said.calls[0].name), tools=tools), SCOPE)
+    answer = replace(message, calls=(replace(message.calls[0], id="0.0"),))
+    await asked.ask(request(answer, result("0.0", answer.calls[0].name), tools=tools), SCOPE)
     _, called, results = wire.sent[1]["contents"]
     assert called["parts"][0]["functionCall"]["name"] == wire_name
     assert results["parts"][0]["functionResponse"]["name"] == wire_name
@@ -370,7 +372,7 @@ async def test_native_tools_are_offered_as_they_were_recorded(wire: Wire, source
 
 
 @pytest.mark.parametrize("reason", [reason for reason in types.FinishReason if "UNSPECIFIED" not in reason.value])
-async def test_only_an_answer_that_the_model_ended_itself_is_whole(
+async def test_answer_is_whole_only_if_the_model_ended_it_itself(
     wire: Wire, source: Source, reason: types.FinishReason
 ) -> None:
     wire.answers = [[{"candidates": [{"content": {"parts": [{"text": "It"}]}, "finishReason": reason.value}]}]]
@@ -501,5 +503,5 @@ async def test_parts_that_say_nothing_do_not_go_back(wire: Wire, source: Source)
 
 async def test_a_stream_that_is_cut_has_no_finish(wire: Wire, source: Source, chunks: list[JSON]) -> None:
     wire.answers = [chunks[:-1]]
-    found = await events(source("gemini-3-pro"), request())
-    assert not any(isinstance(event, provider.Finish) for event in found)
+    received = await events(source("gemini-3-pro"), request())
+    assert not any(isinstance(event, provider.Finish) for event in received)

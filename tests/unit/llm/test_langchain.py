@@ -1,4 +1,4 @@
-"""What every chat model of LangChain's goes through: names, pieces of answers, counts and errors."""
+"""Behaviour that all chat models of LangChain share: names, pieces of answers, counts and errors."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def test_every_name_is_sent_as_one_that_every_provider_takes(name: str) -> None:
 
 
 @given(st.text(min_size=1, max_size=100), st.text(min_size=1, max_size=100))
-def test_two_names_are_sent_as_two(one: str, other: str) -> None:
-    same = tool_calls.accepted_name(tool_calls.wire_name(one)) == tool_calls.accepted_name(tool_calls.wire_name(other))
-    assert same == (tool_calls.wire_name(one) == tool_calls.wire_name(other))
+def test_two_names_are_sent_as_two(first: str, other: str) -> None:
+    same = tool_calls.accepted_name(tool_calls.wire_name(first)) == tool_calls.accepted_name(
+        tool_calls.wire_name(other)
+    )
+    assert same == (tool_calls.wire_name(first) == tool_calls.wire_name(other))
 
 
 @pytest.mark.parametrize(
@@ -45,8 +47,8 @@ def test_two_names_are_sent_as_two(one: str, other: str) -> None:
 )
 def test_thoughts_are_counted_apart_and_once(reported: dict[str, Any], usage: tuple[int, ...]) -> None:
     reported["output_token_details"] = {"reasoning": reported.pop("reasoning", 0)}
-    found = langchain_answers.usage(reported)
-    assert (found.input_tokens, found.output_tokens, found.thinking_tokens, found.total_tokens) == usage
+    counted = langchain_answers.usage(reported)
+    assert (counted.input_tokens, counted.output_tokens, counted.thinking_tokens, counted.total_tokens) == usage
 
 
 def test_a_block_is_put_together_from_its_pieces() -> None:
@@ -74,9 +76,9 @@ def test_text_grows_and_lists_get_longer(pieces: list[str], notes: list[dict[str
         block.add({"type": "text", "text": piece})
     for note in notes:
         block.add({"type": "text", "annotations": [note]})
-    whole = block.to_json()
-    assert whole.get("text", "") == "".join(pieces)
-    assert whole.get("annotations", []) == notes
+    full_block = block.to_json()
+    assert full_block.get("text", "") == "".join(pieces)
+    assert full_block.get("annotations", []) == notes
 
 
 def calls_of(*chunks: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -159,10 +161,10 @@ def body(message: str = "No.", **fields: str) -> dict[str, Any]:
     ids=lambda value: str(value) if isinstance(value, Exception) else None,
 )
 def test_errors_are_distinguished(error: Exception, raised: type, code: str | None, words: str) -> None:
-    found = langchain_failures.translated(error, name="mine")
-    assert type(found) is raised
-    assert found.code == (messages.CONTEXT_OVERFLOW if code is None else code)
-    assert words in str(found)
+    failure = langchain_failures.translated(error, name="mine")
+    assert type(failure) is raised
+    assert failure.code == (messages.CONTEXT_OVERFLOW if code is None else code)
+    assert words in str(failure)
 
 
 def test_own_error_is_found_inside_wrapped_errors() -> None:
@@ -189,21 +191,21 @@ def test_own_error_is_found_inside_wrapped_errors() -> None:
     ],
 )
 def test_wait_is_read_from_the_headers(headers: dict[str, str], after: float | None) -> None:
-    found = langchain_failures.translated(StatusError(429, **headers), name="mine")
-    assert isinstance(found, provider.RetryableError)
-    assert found.after == after
+    failure = langchain_failures.translated(StatusError(429, **headers), name="mine")
+    assert isinstance(failure, provider.RetryableError)
+    assert failure.after == after
 
 
 def test_a_date_to_wait_for_is_so_many_seconds_away(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_800_000_000.0
     monkeypatch.setattr(time, "time", lambda: now)
-    found = langchain_failures.translated(StatusError(503, retry_after=email.utils.formatdate(now + 60)), name="mine")
-    assert isinstance(found, provider.RetryableError)
-    assert found.after == 60
+    failure = langchain_failures.translated(StatusError(503, retry_after=email.utils.formatdate(now + 60)), name="mine")
+    assert isinstance(failure, provider.RetryableError)
+    assert failure.after == 60
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ('{"a": 1}', {"a": 1}),
         ("", {}),
@@ -216,8 +218,8 @@ def test_a_date_to_wait_for_is_so_many_seconds_away(monkeypatch: pytest.MonkeyPa
         (r'{"a\u0000": ["\u0000"]}', {"a\x00": ["\x00"]}),
     ],
 )
-def test_arguments_are_an_object_that_can_be_sent(text: str, found: dict[str, Any] | None) -> None:
-    assert tool_calls.arguments(text) == found
+def test_arguments_are_an_object_that_can_be_sent(text: str, expected: dict[str, Any] | None) -> None:
+    assert tool_calls.arguments(text) == expected
 
 
 @pytest.mark.parametrize("finish", ["error", "failed", "cancelled", "content_filter", "SAFETY"])
@@ -245,9 +247,9 @@ async def test_an_integration_without_tools_says_so_at_once_and_answers_without(
     asked = ports.Request(tools=(messages.ToolSpec(name="k8s.get"),), messages=prompt)
     with pytest.raises(provider.FatalError, match="FakeListChatModel takes no tools"):
         await anext(source.stream(asked))
-    found = [event async for event in source.stream(ports.Request(tools=(), messages=prompt))]
-    assert "".join(event.text for event in found if isinstance(event, provider.Text)) == "It is memory."
-    assert isinstance(found[-1], provider.Finish)
+    received = [event async for event in source.stream(ports.Request(tools=(), messages=prompt))]
+    assert "".join(event.text for event in received if isinstance(event, provider.Text)) == "It is memory."
+    assert isinstance(received[-1], provider.Finish)
 
 
 def test_names_of_block_types_are_gathered_once() -> None:
@@ -263,9 +265,9 @@ def test_citation_whose_url_is_no_text_is_kept() -> None:
     answer = langchain_answers.Answer()
     answer.add_blocks([{"type": "text", "text": "so", "annotations": [{"url": 123, "title": None}], "index": 0}])
     responses = openai.Responses("mine", None, model="m")  # type: ignore[arg-type]
-    (found,) = responses.native_results(answer)
-    assert isinstance(found, provider.Grounding)
-    assert answers.native_result(found).content == "123"
+    (grounding,) = responses.native_results(answer)
+    assert isinstance(grounding, provider.Grounding)
+    assert answers.native_result(grounding).content == "123"
 
 
 def test_an_answer_of_many_blocks_is_refused_however_short_they_are(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,8 +78,8 @@ def limited(source: Provider, **limits: object) -> limited_model.LimitedModel:
 
 
 def throttled(source: Provider, throttle: ports.Throttle, **limits: object) -> limited_model.LimitedModel:
-    known = platforms.Limits.model_validate(limits)
-    return limited_model.LimitedModel("first", source, limits=known, throttle=throttle)
+    parsed_limits = platforms.Limits.model_validate(limits)
+    return limited_model.LimitedModel("first", source, limits=parsed_limits, throttle=throttle)
 
 
 async def failure(source: Provider, *, scope: ports.Scope = SCOPE, **limits: object) -> ports.ModelError:
@@ -135,8 +135,8 @@ async def test_names_of_the_response_are_no_sign_of_an_answer() -> None:
 
 async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
     call = provider.Call("k8s\x00.g\ud83d", '{"a\x00": "\ud83d"}')
-    said = (provider.Text("a\x00\ud83d"), provider.Text("\udca5"), provider.Thinking("\ud800"))
-    answer = await limited(Provider((*said, call, provider.Finish(None)))).ask(REQUEST, SCOPE)
+    chunks = (provider.Text("a\x00\ud83d"), provider.Text("\udca5"), provider.Thinking("\ud800"))
+    answer = await limited(Provider((*chunks, call, provider.Finish(None)))).ask(REQUEST, SCOPE)
     assert (answer.message.text, answer.message.thinking) == ("a\ufffd\U0001f4a5", "\ufffd")
     asked = messages.ToolCall(id="", name="k8s\ufffd.g\ufffd", arguments='{"a\ufffd": "\ufffd"}')
     assert answer.message.calls == (asked,)
@@ -170,7 +170,7 @@ async def test_temporary_error_is_retried_and_attempts_are_recorded() -> None:
     ],
     ids=["cut short after a first count", "cut short", "empty, but whole"],
 )
-async def test_only_the_count_of_a_whole_answer_replaces_the_maximum_in_budgets(
+async def test_count_of_a_whole_answer_alone_replaces_the_maximum_in_budgets(
     failed: tuple[Step, ...], counts: tuple[int, bool]
 ) -> None:
     async def reserve(*_: object, **_options: object) -> str:
@@ -466,7 +466,7 @@ async def test_request_that_waits_for_a_retry_releases_its_slot() -> None:
 BEFORE_FALLBACK = replace(SCOPE, has_fallback=True)
 
 
-async def test_with_another_provider_left_to_ask_it_is_tried_four_times() -> None:
+async def test_provider_is_tried_four_times_if_another_is_left_to_ask() -> None:
     source = Provider((provider.RetryableError("503 overloaded", code="503"),))
     error = await failure(source, scope=BEFORE_FALLBACK)
     text = "first gave no answer in 4 attempts; the last one: 503 overloaded"
@@ -502,9 +502,9 @@ EMPTY: dict[str, tuple[Step, ...]] = {
 }
 
 
-@pytest.mark.parametrize("said", EMPTY.values(), ids=EMPTY)
-async def test_an_empty_answer_is_asked_for_again_three_times_and_is_none_then(said: tuple[Step, ...]) -> None:
-    empty = (*said, provider.Usage(HALF), provider.Finish([{"s": "x"}]))
+@pytest.mark.parametrize("chunks", EMPTY.values(), ids=EMPTY)
+async def test_an_empty_answer_is_asked_for_again_three_times_and_is_none_then(chunks: tuple[Step, ...]) -> None:
+    empty = (*chunks, provider.Usage(HALF), provider.Finish([{"s": "x"}]))
     source = Provider(empty, empty, empty, WHOLE)
     answer = await limited(source).ask(REQUEST, SCOPE)
     attempt = entries.Attempt(error="an empty answer", usage=HALF, provider="first", code="empty")
@@ -517,9 +517,9 @@ async def test_an_empty_answer_is_asked_for_again_three_times_and_is_none_then(s
         assert (source.requests, error.call.attempts, error.call.retries) == (4, (attempt,) * 4, 3)
 
 
-@pytest.mark.parametrize("said", [provider.Text("."), provider.Call("k8s.get", "{}")], ids=["a word", "a call"])
-async def test_an_answer_with_a_word_or_a_call_is_not_empty(said: provider.StreamEvent) -> None:
-    answer = await limited(Provider((said, provider.Finish(None)))).ask(REQUEST, SCOPE)
+@pytest.mark.parametrize("event", [provider.Text("."), provider.Call("k8s.get", "{}")], ids=["a word", "a call"])
+async def test_an_answer_with_a_word_or_a_call_is_not_empty(event: provider.StreamEvent) -> None:
+    answer = await limited(Provider((event, provider.Finish(None)))).ask(REQUEST, SCOPE)
     assert answer.call.attempts == ()
 
 
@@ -528,8 +528,8 @@ async def test_empty_answers_and_errors_are_counted_each_by_themselves() -> None
     source = Provider(empty, error, empty, error, empty, error, WHOLE)
     answer = await limited(source).ask(REQUEST, BEFORE_FALLBACK)
     assert errors(answer.call) == ["an empty answer", "503"] * 3
-    found = await failure(Provider(empty, error, empty, error, empty, error, empty), scope=BEFORE_FALLBACK)
-    assert found.failure.text == "first gave 4 empty answers"
+    model_error = await failure(Provider(empty, error, empty, error, empty, error, empty), scope=BEFORE_FALLBACK)
+    assert model_error.failure.text == "first gave 4 empty answers"
 
 
 async def test_empty_answers_are_apart_and_within_the_iterations_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -558,7 +558,7 @@ class Budget:
 
 
 @pytest.mark.parametrize("failed", [provider.RetryableError("503 overloaded", code="503"), provider.Finish(None)])
-async def test_no_more_is_repeated_than_the_investigation_may(
+async def test_investigation_repeats_no_more_than_it_may(
     failed: provider.RetryableError | provider.Finish,
 ) -> None:
     budget = Budget(2)
@@ -767,8 +767,8 @@ LONG = "a" * 600
     ],
 )
 async def test_results_of_native_tools_count_as_a_part_of_the_answer(event: provider.StreamEvent) -> None:
-    found = await failure(Provider((*[event] * 40, provider.Text("so"), provider.Finish(None))), answer=1024)
-    assert (found.failure.kind, "longer than 1024 characters" in found.failure.text) == ("rejected", True)
+    model_error = await failure(Provider((*[event] * 40, provider.Text("so"), provider.Finish(None))), answer=1024)
+    assert (model_error.failure.kind, "longer than 1024 characters" in model_error.failure.text) == ("rejected", True)
 
 
 async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> None:
@@ -802,46 +802,46 @@ async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> No
     assert (asked.state.state, asked.state.failure) == ("answering", None)
 
 
-def retold(told: list[ports.Retry]) -> ports.Scope:
+def retold(retries: list[ports.Retry]) -> ports.Scope:
     async def retrying(retry: ports.Retry) -> None:
-        told.append(retry)
+        retries.append(retry)
 
     return replace(SCOPE, on_retry=retrying)
 
 
 async def test_retry_is_reported_before_its_wait() -> None:
-    told: list[ports.Retry] = []
+    retries: list[ports.Retry] = []
     source = Provider((provider.RetryableError("429 too fast", code="429", after=0.01),), WHOLE)
-    answer = await limited(source).ask(REQUEST, retold(told))
+    answer = await limited(source).ask(REQUEST, retold(retries))
     failed = entries.Attempt(error="429 too fast", provider="first", code="429")
-    assert told == [ports.Retry(attempt=1, failed=failed, model="fake-1", seconds=0.01)]
+    assert retries == [ports.Retry(attempt=1, failed=failed, model="fake-1", seconds=0.01)]
     assert answer.call.attempts == (failed,)
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(3600.0, [1]), (0.0, [1, 2, 3])])
+@pytest.mark.parametrize(("seconds", "expected"), [(3600.0, [1]), (0.0, [1, 2, 3])])
 async def test_retries_of_a_call_are_reported_at_intervals(
-    monkeypatch: pytest.MonkeyPatch, seconds: float, told: list[int]
+    monkeypatch: pytest.MonkeyPatch, seconds: float, expected: list[int]
 ) -> None:
     monkeypatch.setattr(limited_model, "RETRIES_REPORTED", seconds)
     retries: list[ports.Retry] = []
     first = limited(Provider(*[(provider.RetryableError("503"),)] * 3, WHOLE))
     await first.ask(REQUEST, retold(retries))
-    assert [retry.attempt for retry in retries] == told
+    assert [retry.attempt for retry in retries] == expected
     again = limited(Provider((provider.RetryableError("503"),), WHOLE))
     await again.ask(REQUEST, retold(retries))
-    assert [retry.attempt for retry in retries] == [*told, 1], "another call is told by itself"
+    assert [retry.attempt for retry in retries] == [*expected, 1], "another call is told by itself"
 
 
 async def test_request_that_is_not_repeated_is_not_reported_as_a_retry() -> None:
-    told: list[ports.Retry] = []
-    await failure(Provider((provider.RetryableError("503", after=10_000),)), scope=retold(told))
-    await failure(Provider((provider.FatalError("401"),)), scope=retold(told))
-    assert told == []
+    retries: list[ports.Retry] = []
+    await failure(Provider((provider.RetryableError("503", after=10_000),)), scope=retold(retries))
+    await failure(Provider((provider.FatalError("401"),)), scope=retold(retries))
+    assert retries == []
 
 
 def priced(source: Provider, **limits: object) -> limited_model.LimitedModel:
-    known = platforms.Limits.model_validate(limits)
-    return limited_model.LimitedModel("first", source, limits=known, price=PRICE)
+    parsed_limits = platforms.Limits.model_validate(limits)
+    return limited_model.LimitedModel("first", source, limits=parsed_limits, price=PRICE)
 
 
 async def test_calls_tokens_costs_errors_and_retries_are_counted_those_of_failed_requests_too() -> None:

@@ -16,7 +16,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "url", "found"),
+    ("environment", "url", "expected"),
     [
         ({}, "https://models.example", None),
         ({"HTTPS_PROXY": PROXY}, "https://models.example/v1", PROXY),
@@ -30,8 +30,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_proxy_comes_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], url: str, found: str | None
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], url: str, expected: str | None
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert proxies.proxy_for(url) == found
+    assert proxies.proxy_for(url) == expected

@@ -1,4 +1,4 @@
-"""Providers that cannot be used: known before any run, and told to whoever asks them all the same."""
+"""Unusable providers: known before any run, and reported to every caller that asks them all the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def settings(**fields: Any) -> platforms.Platform:
     return platforms.Platform.model_validate({"llm_providers": {"google": google}})
 
 
-def of(kind: str, **fields: Any) -> platforms.Platform:
+def platform_with(kind: str, **fields: Any) -> platforms.Platform:
     return platforms.Platform.model_validate({"llm_providers": {"mine": {"type": kind, **fields}}})
 
 
@@ -77,10 +77,10 @@ def test_a_provider_without_a_key_is_unusable_and_says_which(
 ) -> None:
     if content is not None:
         (tmp_path / "key").write_bytes(content)
-    found = settings(
+    platform = settings(
         **{name: str(tmp_path / value) if name == "api_key_file" else value for name, value in fields.items()}
     )
-    problems = registry.unusable(found, environment=environment)
+    problems = registry.unusable(platform, environment=environment)
     assert problems.keys() == ({"google"} if why else set())
     assert problems.get("google") == why
 
@@ -90,8 +90,8 @@ async def test_an_unusable_provider_answers_every_question_with_why() -> None:
         models = registry.build(settings(), environment={}, http=http, secrets=NO_SECRETS)
         with pytest.raises(ports.ModelError) as error:
             await models["google"].ask(REQUEST, SCOPE)
-        for one in models.shared.values():
-            await one.close()
+        for model in models.shared.values():
+            await model.close()
     why = "the provider cannot be used: environment variable GOOGLE_API_KEY is not set"
     assert error.value.failure.kind == "fatal"
     assert why in error.value.failure.text
@@ -108,11 +108,11 @@ async def test_a_provider_that_the_platform_file_has_lost_says_so() -> None:
 
 @pytest.mark.parametrize("kind", registry.TYPES)
 def test_missing_package_is_reported_before_any_run(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
-    known = registry.TYPES[kind]
-    monkeypatch.setitem(registry.TYPES, kind, replace(known, requires="not_there.at_all"))
-    found = of(kind, model="m", **({"model_provider": "openai"} if kind == "langchain" else {}))
-    why = f"the package not-there-at-all is not installed: install tarsy[{known.extra}]"
-    assert registry.unusable(found, environment={}) == {"mine": why}
+    provider_type = registry.TYPES[kind]
+    monkeypatch.setitem(registry.TYPES, kind, replace(provider_type, requires="not_there.at_all"))
+    platform = platform_with(kind, model="m", **({"model_provider": "openai"} if kind == "langchain" else {}))
+    why = f"the package not-there-at-all is not installed: install tarsy[{provider_type.extra}]"
+    assert registry.unusable(platform, environment={}) == {"mine": why}
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,12 @@ def test_missing_package_is_reported_before_any_run(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_the_package_of_an_integration_is_missed_too(model_provider: str, package: str) -> None:
-    problems = registry.unusable(of("langchain", model="m", model_provider=model_provider), environment={})
+    problems = registry.unusable(platform_with("langchain", model="m", model_provider=model_provider), environment={})
     assert problems == {"mine": f"the package {package} of model_provider is not installed: install it"}
 
 
 def test_a_server_that_wants_no_key_is_usable_without() -> None:
-    assert registry.unusable(of("openai", model="m", api_key_env=None), environment={}) == {}
+    assert registry.unusable(platform_with("openai", model="m", api_key_env=None), environment={}) == {}
 
 
 @pytest.mark.parametrize(
@@ -143,20 +143,20 @@ def test_a_server_that_wants_no_key_is_usable_without() -> None:
 )
 @pytest.mark.filterwarnings("ignore:WARNING! no_such_option is not default parameter")  # LangChain's, before we say no
 async def test_options_that_an_integration_does_not_take_make_it_unusable(options: dict[str, Any], why: str) -> None:
-    found = of("langchain", model="m", model_provider="openai", api_key_env="KEY", options=options)
+    platform = platform_with("langchain", model="m", model_provider="openai", api_key_env="KEY", options=options)
     async with registry.session() as http:
-        models = registry.build(found, environment={"KEY": "k"}, http=http, secrets=NO_SECRETS)
+        models = registry.build(platform, environment={"KEY": "k"}, http=http, secrets=NO_SECRETS)
         with pytest.raises(ports.ModelError) as error:
             await models["mine"].ask(REQUEST, SCOPE)
-        for one in models.shared.values():
-            await one.close()
+        for model in models.shared.values():
+            await model.close()
     assert error.value.failure.kind == "fatal"
     assert why in error.value.failure.text
     assert "hot-secret" not in error.value.failure.text
 
 
 def test_unused_built_in_providers_are_not_logged(tmp_path: Path) -> None:
-    def told(text: str) -> set[str]:
+    def unusable_configured(text: str) -> set[str]:
         file = tmp_path / "platform.yaml"
         file.write_text(text)
         loaded = loader.platform_file(file)
@@ -164,12 +164,12 @@ def test_unused_built_in_providers_are_not_logged(tmp_path: Path) -> None:
         assert {"google-default", "openai-default", "anthropic-default", "xai-default"} <= unusable.keys()
         return {name for name in unusable if registry.is_configured(name, loaded)}
 
-    assert told("") == {"google-default"}
-    assert told("defaults: {fallback_providers: [xai-default]}") == {"google-default", "xai-default"}
-    assert told("agents: {A: {llm_provider: openai-default}}") == {"google-default", "openai-default"}
-    assert told("defaults: {llm_provider: openai-default}") == {"openai-default"}
+    assert unusable_configured("") == {"google-default"}
+    assert unusable_configured("defaults: {fallback_providers: [xai-default]}") == {"google-default", "xai-default"}
+    assert unusable_configured("agents: {A: {llm_provider: openai-default}}") == {"google-default", "openai-default"}
+    assert unusable_configured("defaults: {llm_provider: openai-default}") == {"openai-default"}
     changed = "llm_providers: {anthropic-default: {type: anthropic, model: other}, mine: {type: xai, model: m}}"
-    assert told(changed) == {"google-default", "anthropic-default", "mine"}
+    assert unusable_configured(changed) == {"google-default", "anthropic-default", "mine"}
 
 
 class Source:
@@ -201,17 +201,17 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
         return source
 
     monkeypatch.setattr("tarsy.llm.openai.build", build)
-    found = of("openai", model="m", api_key_env=None)
+    platform = platform_with("openai", model="m", api_key_env=None)
     async with registry.session() as http:
-        models = registry.build(found, environment={}, http=http, secrets=NO_SECRETS)
+        models = registry.build(platform, environment={}, http=http, secrets=NO_SECRETS)
         assert built == []
         impatient, *others = [asyncio.create_task(models["mine"].ask(REQUEST, SCOPE)) for _ in range(3)]
         await asyncio.sleep(0)
         impatient.cancel()
         go_on.set()
         assert [answer.message.text for answer in await asyncio.gather(*others)] == ["Yes.", "Yes."]
-        for one in models.shared.values():
-            await one.close()
+        for model in models.shared.values():
+            await model.close()
     ((name, thread),) = built
     assert (name, thread == threading.main_thread().name) == ("mine", False)
     assert source.closed
@@ -249,7 +249,7 @@ ACCOUNT = "a key file"
 
 
 UNKNOWN = "-----BEGIN PRIVATE KEY-----\nMBICAQAwBQYDKgMEBAYEBGFiY2Q=\n-----END PRIVATE KEY-----\n"
-"""Of an algorithm that nobody knows."""
+"""Key of an algorithm that no library knows."""
 BROKEN = "-----BEGIN PRIVATE KEY-----\nMBICAQAwBQYDK2VxBAYEBGFiY2Q=\n-----END PRIVATE KEY-----\n"
 """Said to be of Ed448, and too short for it: OpenSSL has no word for that."""
 
@@ -291,8 +291,8 @@ def test_a_key_file_that_is_none_makes_vertex_ai_unusable_and_nothing_of_it_is_s
         )
     elif content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    found = vertex(credentials_file=str(path))
-    assert registry.unusable(found, environment={}) == ({} if why is None else {"vertex": why})
+    platform = vertex(credentials_file=str(path))
+    assert registry.unusable(platform, environment={}) == ({} if why is None else {"vertex": why})
 
 
 def vertex(**fields: Any) -> platforms.Platform:
@@ -336,8 +336,8 @@ async def test_a_proxy_that_only_openais_sdk_knows_of_has_no_effect(monkeypatch:
     monkeypatch.setenv("OPENAI_PROXY", "http://me:hunter2@127.0.0.1:9")
     async with registry.session() as http:
         for kind in ("openai", "xai"):
-            found = of(kind, model="m", base_url="http://127.0.0.1:9/v1").llm_providers["mine"]
-            made = importlib.import_module(f"tarsy.llm.{kind}").build("mine", found, key="k", session=http)
+            provider_settings = platform_with(kind, model="m", base_url="http://127.0.0.1:9/v1").llm_providers["mine"]
+            made = importlib.import_module(f"tarsy.llm.{kind}").build("mine", provider_settings, key="k", session=http)
             assert made.chat.openai_proxy is None
 
 
@@ -348,7 +348,7 @@ async def test_a_provider_that_could_not_be_built_is_tried_again_with_the_next_q
     monkeypatch.setattr("tarsy.llm.openai.build", lambda *_, **__: source)
     async with registry.session() as http:
         models = registry.build(
-            of("openai", model="m", api_key_file=str(key)), environment={}, http=http, secrets=NO_SECRETS
+            platform_with("openai", model="m", api_key_file=str(key)), environment={}, http=http, secrets=NO_SECRETS
         )
         with pytest.raises(ports.ModelError, match="api_key_file: No such file"):
             await models["mine"].ask(REQUEST, SCOPE)
@@ -356,12 +356,12 @@ async def test_a_provider_that_could_not_be_built_is_tried_again_with_the_next_q
         assert (await models["mine"].ask(REQUEST, SCOPE)).message.text == "Yes."
         monkeypatch.setattr("tarsy.llm.xai.build", lambda *_, **__: 1 // 0)
         models = registry.build(
-            of("xai", model="m", api_key_file=str(key)), environment={}, http=http, secrets=NO_SECRETS
+            platform_with("xai", model="m", api_key_file=str(key)), environment={}, http=http, secrets=NO_SECRETS
         )
         with pytest.raises(ports.ModelError, match="by zero"):
             await models["mine"].ask(REQUEST, SCOPE)
-    (told,) = caplog.messages
-    assert told.startswith("llm_providers.mine cannot be used: ZeroDivisionError: ")
+    (message,) = caplog.messages
+    assert message.startswith("llm_providers.mine cannot be used: ZeroDivisionError: ")
 
 
 async def test_sdk_error_about_settings_is_reported_without_the_given_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -375,7 +375,9 @@ async def test_sdk_error_about_settings_is_reported_without_the_given_values(mon
 
     monkeypatch.setattr("tarsy.llm.xai.build", lambda *_, **__: Settings(proxy="http://me:hunter2@proxy"))
     async with registry.session() as http:
-        models = registry.build(of("xai", model="m"), environment={"XAI_API_KEY": "k"}, http=http, secrets=NO_SECRETS)
+        models = registry.build(
+            platform_with("xai", model="m"), environment={"XAI_API_KEY": "k"}, http=http, secrets=NO_SECRETS
+        )
         with pytest.raises(ports.ModelError, match=r"proxy: Value error, not both\.$"):
             await models["mine"].ask(REQUEST, SCOPE)
 
@@ -401,7 +403,7 @@ async def test_provider_facts_have_usage_and_no_outside_text() -> None:
         "see https://x.example/?key=canary": "",
         "x" * 65: "",
     }
-    for code, told in codes.items():
+    for code, reported_code in codes.items():
         models["own"].state.change("failing")
         models["own"].state.failure = messages.Failure(kind="fatal", text="canary", code=code)
         own, lost = models.facts({"lost": "environment variable GOOGLE_API_KEY is not set"})
@@ -410,7 +412,7 @@ async def test_provider_facts_have_usage_and_no_outside_text() -> None:
         assert (own.name, own.state, own.detail.failure) == (
             "own",
             "failing",
-            component_states.Failure(kind="fatal", code=told),
+            component_states.Failure(kind="fatal", code=reported_code),
         )
     assert isinstance(own.detail, component_states.Provider)
     assert isinstance(lost.detail, component_states.Provider)
@@ -471,14 +473,16 @@ async def test_new_file_keeps_unchanged_clients_and_closes_others_after_their_la
         assert second["same"].slots is first["same"].slots
         assert (first["other"].slots.limit, second["other"].slots is first["other"].slots) == (1, True)
         assert (second["same"].state.state, second["other"].state.state) == ("answering", "usable")
-        known = versions.Versions(
+        platform_versions = versions.Versions(
             ports.Runtime(platform=file(), model=first.__getitem__, toolbox=no_tools), first.shared.values()
         )
 
         async def exchange(models: registry.Models) -> None:
-            former = known._in_force
-            known.exchange(known.prepared(models.shared.values()), replace(former.runtime, model=models.__getitem__))
-            await known._end(known._unused.get_nowait())
+            former = platform_versions._in_force
+            platform_versions.exchange(
+                platform_versions.prepared(models.shared.values()), replace(former.runtime, model=models.__getitem__)
+            )
+            await platform_versions._end(platform_versions._unused.get_nowait())
 
         await exchange(second)
         assert (same.closings, other.closings) == (0, 1)
@@ -493,12 +497,12 @@ async def test_new_file_keeps_unchanged_clients_and_closes_others_after_their_la
                 file(same="m", other=f"{number}"), environment={}, http=http, secrets=NO_SECRETS, before=third
             )
             await exchange(third)
-        await known.close()
-    assert [one.closings for one in made] == [1] * len(made)
+        await platform_versions.close()
+    assert [client.closings for client in made] == [1] * len(made)
 
 
 def test_the_files_that_hold_keys_are_known(tmp_path: Path) -> None:
-    found = platforms.Platform.model_validate(
+    platform = platforms.Platform.model_validate(
         {
             "llm_providers": {
                 "a": {"type": "xai", "model": "m", "api_key_file": "/run/a"},
@@ -508,9 +512,9 @@ def test_the_files_that_hold_keys_are_known(tmp_path: Path) -> None:
             }
         }
     )
-    assert credentials.key_files(found, {}) == {Path("/run/a"), Path("/run/c")}
+    assert credentials.key_files(platform, {}) == {Path("/run/a"), Path("/run/c")}
     offered = {"GOOGLE_APPLICATION_CREDENTIALS": "/run/b"}
-    assert credentials.key_files(found, offered) == {Path("/run/a"), Path("/run/b"), Path("/run/c")}
+    assert credentials.key_files(platform, offered) == {Path("/run/a"), Path("/run/b"), Path("/run/c")}
 
 
 class Failing:
@@ -534,8 +538,8 @@ class Failing:
 
 async def test_clients_that_cannot_be_closed_end_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """One that was built late, and whose building failed in a way of its own, among them."""
-    found = settings()
-    google = found.llm_providers["google"]
+    platform = settings()
+    google = platform.llm_providers["google"]
     first, second = Failing(RuntimeError("of key-7f3a")), Failing(OSError("it is closed"))
 
     def build() -> provider.Provider:
@@ -551,9 +555,13 @@ async def test_clients_that_cannot_be_closed_end_nothing(caplog: pytest.LogCaptu
     }
     everything = platforms.Platform(llm_providers=dict.fromkeys(sources, google))
     models = registry.Models(sources, settings=everything)
-    for one in models.shared.values():
-        await one.close()
+    for model in models.shared.values():
+        await model.close()
     assert (first.closed, second.closed) == (1, 1)
-    told = [one.getMessage() for one in caplog.records if getattr(one, "action", "") == "provider_not_closed"]
-    assert told == [f"a client was not closed: {name}" for name in ("RuntimeError", "LookupError", "OSError")]
+    reports = [
+        log_record.getMessage()
+        for log_record in caplog.records
+        if getattr(log_record, "action", "") == "provider_not_closed"
+    ]
+    assert reports == [f"a client was not closed: {name}" for name in ("RuntimeError", "LookupError", "OSError")]
     assert "key-7f3a" not in caplog.text

@@ -17,7 +17,7 @@ FEW_LETTERS = strategies.text("ab \n", min_size=30, max_size=500)
 
 
 def found_at(text: str, *, cuts: list[int] | None = None) -> int | None:
-    """Behind how many characters `text`, cut into pieces there, is found to repeat itself."""
+    """Return after how many characters `text`, cut into pieces there, is found to repeat itself."""
     watch = answers.RepetitionWatch()
     pieces: Iterable[int] = range(0, len(text), 5) if cuts is None else cuts
     places = {0, len(text), *pieces}

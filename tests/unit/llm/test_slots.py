@@ -1,6 +1,6 @@
-"""Many agents and few slots: what they wait for one another is no time of theirs, what they work is.
+"""Many agents and few slots: the time of an agent counts its work and leaves out its wait for a slot.
 
-The synthesis behind them has what is left to whoever ended last, unless one of them was timed out.
+The synthesis behind them has what is left to the agent that ended last, unless one of them was timed out.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Provider:
 
 def outcomes(journal: memory.MemoryJournal) -> Counter[str]:
     """How many agents ended how."""
-    ends = [one.ended.outcome for one in journal.record.stages["analysis"].agents if one.ended]
+    ends = [agent.ended.outcome for agent in journal.record.stages["analysis"].agents if agent.ended]
     assert len(ends) == AGENTS
     return Counter(ends)
 

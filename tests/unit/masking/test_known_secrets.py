@@ -1,4 +1,4 @@
-"""What a process was given as a secret is found by its value, whatever stands around it and however it is written."""
+"""Known secrets of a process are found by their values, whatever stands around them and however they are written."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ VALUES = [KEY, "gsk-9f8e7d6c5b4a", "pa55w0rd", "correct-horse-battery-staple"]
 
 
 def knows(*values: str) -> known_secrets.KnownSecrets:
-    known = known_secrets.KnownSecrets()
-    known.add(values)
-    return known
+    secrets = known_secrets.KnownSecrets()
+    secrets.add(values)
+    return secrets
 
 
 KNOWN = knows(*VALUES)
@@ -63,7 +63,7 @@ WRITTEN: dict[str, Callable[[str], str]] = {
 }
 
 
-def tells(text: str, value: str) -> bool:
+def reveals(text: str, value: str) -> bool:
     """Whether a value of letters and digits, or what base64 makes of it, stands in a text."""
     plain = text.lower()
     return any(
@@ -85,7 +85,7 @@ def test_a_value_is_found_however_it_is_written(written: str, value: str) -> Non
     assert "[MASKED:secret]" in masked, text
     assert masked.startswith("before ")
     assert masked.endswith(" behind")
-    assert not tells(masked, value)
+    assert not reveals(masked, value)
     assert MASKER.text(masked) == masked
 
 
@@ -100,36 +100,38 @@ LETTERS = string.ascii_letters + string.digits
     written=strategies.sampled_from(["plain", "base64", "urlsafe", "hex"]),
 )
 def test_no_value_is_left_wherever_it_stands(value: str, before: bytes, behind: bytes, written: str) -> None:
-    whole = before + value.encode() + behind
+    content = before + value.encode() + behind
     text = {
-        "plain": whole.decode("latin-1"),
-        "base64": base64.b64encode(whole).decode(),
-        "urlsafe": base64.urlsafe_b64encode(whole).decode(),
-        "hex": whole.hex(),
+        "plain": content.decode("latin-1"),
+        "base64": base64.b64encode(content).decode(),
+        "urlsafe": base64.urlsafe_b64encode(content).decode(),
+        "hex": content.hex(),
     }[written]
-    known = knows(value)
-    masked = known.mask(text)
-    assert not tells(masked, value)
-    assert known.mask(masked) == masked
+    secrets = knows(value)
+    masked = secrets.mask(text)
+    assert not reveals(masked, value)
+    assert secrets.mask(masked) == masked
 
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("written", WRITTEN)
 def test_growing_text_shows_no_part_of_a_secret_value(written: str, value: str) -> None:
     text = f"before {WRITTEN[written](value)} behind K3 gsk Z3 c.\n"
-    known = knows(*VALUES)
+    secrets = knows(*VALUES)
     before = ""
     for end in range(len(text) + 1):
-        shown = known.mask_beginning(text[:end])
-        assert shown.startswith(before), "what was shown stays"
-        assert not tells(shown, value)
-        assert not any(part in shown for part in (value[:6], value[-6:])) or written == "base64 with a newline"
-        before = shown
-    assert known.mask(text) == before
+        masked_beginning = secrets.mask_beginning(text[:end])
+        assert masked_beginning.startswith(before), "what was shown stays"
+        assert not reveals(masked_beginning, value)
+        assert (
+            not any(part in masked_beginning for part in (value[:6], value[-6:])) or written == "base64 with a newline"
+        )
+        before = masked_beginning
+    assert secrets.mask(text) == before
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("", ""),
         ("all is well.", "all is well."),
@@ -146,9 +148,9 @@ def test_growing_text_shows_no_part_of_a_secret_value(written: str, value: str) 
         ("see inner-value-1nner-value-3", "see [MASKED:secret]nner-value-3"),
     ],
 )
-def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, shown: str) -> None:
-    known = knows("abcdefgh-1", "abcdefgh-1-longer", "gsk-9f8e7d6c5b4a", "inner-value-1", "inner-value-1nner-value-2")
-    assert known.mask_beginning(text) == shown
+def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, expected: str) -> None:
+    secrets = knows("abcdefgh-1", "abcdefgh-1-longer", "gsk-9f8e7d6c5b4a", "inner-value-1", "inner-value-1nner-value-2")
+    assert secrets.mask_beginning(text) == expected
 
 
 @hypothesis.given(
@@ -160,9 +162,9 @@ def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, shown: st
 )
 def test_streamed_text_ends_as_the_masked_whole(pieces: list[str]) -> None:
     text = "".join(pieces)
-    shown = [KNOWN.mask_beginning(text[:end]) for end in range(len(text) + 1)]
-    for one in shown:
-        assert not any(value in one for value in VALUES)
+    masked_beginnings = [KNOWN.mask_beginning(text[:end]) for end in range(len(text) + 1)]
+    for masked_beginning in masked_beginnings:
+        assert not any(value in masked_beginning for value in VALUES)
     assert KNOWN.mask_beginning(f"{text}\n\n") == KNOWN.mask(f"{text}\n\n")
 
 
@@ -181,26 +183,26 @@ def test_each_line_of_a_key_is_found_alone() -> None:
         "ygWyF8PbnGy0AHB7aaBBcc11",
         "-----END",
     ]
-    known = knows("\n".join(lines))
-    assert known.mask(json.dumps("\n".join(lines))) == '"[MASKED:secret]"'
-    assert known.mask(f"line 2 is {lines[2]}, of {lines[0]}") == f"line 2 is [MASKED:secret], of {lines[0]}"
+    secrets = knows("\n".join(lines))
+    assert secrets.mask(json.dumps("\n".join(lines))) == '"[MASKED:secret]"'
+    assert secrets.mask(f"line 2 is {lines[2]}, of {lines[0]}") == f"line 2 is [MASKED:secret], of {lines[0]}"
 
 
 def test_another_file_brings_other_values_and_those_of_before_are_found_still() -> None:
-    known = knows("first-secret-1")
-    before = masker.Masker(secrets=known)
-    known.add(["second-secret-2"])
+    secrets = knows("first-secret-1")
+    before = masker.Masker(secrets=secrets)
+    secrets.add(["second-secret-2"])
     assert before.text("first-secret-1 second-secret-2") == "[MASKED:secret] [MASKED:secret]"
-    known.add(["third-secret-3"])
+    secrets.add(["third-secret-3"])
     assert before.text("first-secret-1 third-secret-3") == "[MASKED:secret] [MASKED:secret]"
-    known.add([])
-    known.add([])
+    secrets.add([])
+    secrets.add([])
     assert before.text("third-secret-3") == "[MASKED:secret]"
 
 
 def test_json_is_masked_text_by_text_and_stays_json() -> None:
-    found = {"a": [KEY, 1, None, True], KEY: {"b": f"x {KEY} y"}}
-    assert KNOWN.mask_json(found) == {
+    document = {"a": [KEY, 1, None, True], KEY: {"b": f"x {KEY} y"}}
+    assert KNOWN.mask_json(document) == {
         "a": ["[MASKED:secret]", 1, None, True],
         "[MASKED:secret]": {"b": "x [MASKED:secret] y"},
     }
@@ -210,6 +212,6 @@ def test_json_is_masked_text_by_text_and_stays_json() -> None:
 
 @pytest.mark.parametrize("piece", hostile_texts.KNOWN_SECRETS)
 def test_lines_grow_with_the_length_of_a_text_that_is_nothing_but_values(piece: str) -> None:
-    known = knows(*(f"{number:04}-secret-value" for number in range(1000)))
-    hostile = masker.Masker(groups=["security"], secrets=known, clock=lambda: 0.0)
+    secrets = knows(*(f"{number:04}-secret-value" for number in range(1000)))
+    hostile = masker.Masker(groups=["security"], secrets=secrets, clock=lambda: 0.0)
     assert steps.grow_linearly(hostile.text, piece * 500, piece * 1000)

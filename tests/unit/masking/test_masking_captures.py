@@ -9,7 +9,7 @@ from tarsy.config.model import platforms
 from tarsy.masking import known_secrets
 
 
-def test_nothing_is_masked_in_answers_about_failing_pods(captures: Path) -> None:
+def test_answers_about_failing_pods_are_not_masked(captures: Path) -> None:
     settings = platforms.MCPServer.model_validate({"transport": {"type": "stdio", "command": "kubernetes-mcp-server"}})
     masker = settings.data_masking.masker(known_secrets.KnownSecrets())
     files = sorted((captures / "kubernetes-mcp-server").glob("*.json"))

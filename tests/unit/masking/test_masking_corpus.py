@@ -226,9 +226,9 @@ def test_literals_are_found(family: str, least: float, figure: Callable[[str], N
         for form in forms
         for value in values()
     ]
-    found = recall(texts)
-    figure(f"{family}: {found:.0%} of {len(texts)} found")
-    assert found >= least, sorted({text for text, secret in texts if secret in MASKER.text(text)})
+    share = recall(texts)
+    figure(f"{family}: {share:.0%} of {len(texts)} found")
+    assert share >= least, sorted({text for text, secret in texts if secret in MASKER.text(text)})
 
 
 @pytest.mark.parametrize(
@@ -249,9 +249,9 @@ def test_vendors_tokens_are_found(family: str, form: str, least: float, figure: 
             alphabet = letters.get(token_format.alphabet, string.ascii_letters + string.digits)
             token = prefix + "".join(chance.choices(alphabet, k=token_format.length))
             texts.append((form.format(token), token[-10:]))
-    found = recall(texts)
-    figure(f"{family}: {found:.0%} of {len(texts)} found")
-    assert found >= least
+    share = recall(texts)
+    figure(f"{family}: {share:.0%} of {len(texts)} found")
+    assert share >= least
 
 
 def test_benign_texts_stay_as_they_are(figure: Callable[[str], None]) -> None:

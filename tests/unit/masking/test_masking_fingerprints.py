@@ -54,8 +54,8 @@ def test_the_same_secret_looks_alike_and_another_does_not(first: str, second: st
 def test_secret_has_one_marker_in_base64_and_plain() -> None:
     manifest = json.dumps({"apiVersion": "v1", "kind": "Secret", "data": {"a": encoded(FIRST), "b": encoded(SECOND)}})
     assert digits(manifest) == [*digits(f"DB_PASSWORD={FIRST}"), *digits(f"DB_PASSWORD={SECOND}")]
-    [one, again, base64d] = digits(f"DB_PASSWORD={FIRST}\nsaid {FIRST} and {encoded(f'web:{FIRST}')}\n")
-    assert one == again == base64d
+    [marked, again, base64d] = digits(f"DB_PASSWORD={FIRST}\nsaid {FIRST} and {encoded(f'web:{FIRST}')}\n")
+    assert marked == again == base64d
 
 
 def test_another_investigation_has_other_digits() -> None:
@@ -108,14 +108,14 @@ def test_patterns_of_ones_own_have_them_where_their_marker_stands_alone() -> Non
         ],
         fingerprints=True,
     )
-    one, other, again = MARKED.findall(masked := mine.text("acct-1 acct-2 acct-1 order-3", investigation="one"))
-    assert (one == again, one == other) == (True, False)
+    first, other, again = MARKED.findall(masked := mine.text("acct-1 acct-2 acct-1 order-3", investigation="one"))
+    assert (first == again, first == other) == (True, False)
     assert masked.endswith(" [ORDER]")
 
 
 PIECES = [
     *cluster_text.TEXTS.values(),
-    *(place.format(FIRST) for place in PLACES.values()),
+    *(template.format(FIRST) for template in PLACES.values()),
     *(
         "password: ",
         "[MASKED:token:7f3a]",
@@ -159,5 +159,5 @@ def test_they_hide_as_much_as_markers_without_them() -> None:
         assert MARKED.sub(_without, MASKER.text(text, investigation="one")) == MARKED.sub(_without, plain.text(text))
 
 
-def _without(found: re.Match[str]) -> str:
-    return found[0][:-6] + "]"
+def _without(match: re.Match[str]) -> str:
+    return match[0][:-6] + "]"

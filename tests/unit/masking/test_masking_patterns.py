@@ -25,7 +25,7 @@ VALUES: dict[str, Callable[[random.Random], str]] = {
     "base64": lambda chance: base64.b64encode(chance.randbytes(25)).decode(),
     "identifier": lambda chance: f"{chance.randrange(16**8):08x}-4f5a-4978-8796-{chance.randrange(16**12):012x}",
 }
-"""What secrets look like; each form of text is tried with several of each."""
+"""Shapes of secrets; each form of text is tried with several of each."""
 
 FORMS = {
     "environment": "HOME=/root\nDB_PASSWORD={}\nPATH=/usr/bin",
@@ -157,7 +157,7 @@ SAMPLES = {
     "ssh_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB",
     "token": "ACCESS_TOKEN=a1b2c3d4e5f6",
 }
-"""Of each pattern a text that it finds something in, and no other."""
+"""Texts by pattern, in each of which that pattern finds something, and no other."""
 API_KEYS, SECRET_KEYS = {"api_key", "aws_access_key"}, {"secret_key", "aws_secret_key"}
 TOKENS = {"token", "github_token", "slack_token"}
 GROUPS: dict[secret_patterns.Group, set[str]] = {

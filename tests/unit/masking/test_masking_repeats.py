@@ -47,10 +47,10 @@ SAID = [
 ]
 
 
-@pytest.mark.parametrize("said", SAID)
-@pytest.mark.parametrize("found", FOUND)
-def test_secret_that_was_found_once_is_masked_everywhere(found: str, said: str) -> None:
-    for text in (f"{FOUND[found]}\n{said}\n", f"{said}\n\n{FOUND[found]}"):
+@pytest.mark.parametrize("repeat", SAID)
+@pytest.mark.parametrize("form", FOUND)
+def test_secret_that_was_found_once_is_masked_everywhere(form: str, repeat: str) -> None:
+    for text in (f"{FOUND[form]}\n{repeat}\n", f"{repeat}\n\n{FOUND[form]}"):
         masked = MASKER.text(text)
         assert SECRET not in masked
         for start in range(3):
@@ -108,7 +108,7 @@ def test_a_secret_shorter_than_eight_characters_is_not_looked_for() -> None:
     assert MASKER.text("password=ab12xyz\nab12xyz") == "password=[MASKED:password]\nab12xyz"
 
 
-def test_without_groups_only_kubernetes_secrets_are_masked() -> None:
+def test_kubernetes_secrets_alone_are_masked_without_groups() -> None:
     structure = masker.Masker()
     assert structure.text(f"password={SECRET} {SECRET}") == f"password={SECRET} {SECRET}"
     assert SECRET not in structure.text(FOUND["in a Secret"] + SECRET)
@@ -133,7 +133,7 @@ def test_three_thousand_secrets_in_one_text_are_looked_for() -> None:
     assert not [value for value in values if value in masked]
 
 
-def test_only_so_much_is_looked_for_in_one_text() -> None:
+def test_masker_looks_for_only_so_much_in_one_text() -> None:
     """Each value is looked for in four forms, and 500 KB in all bound the automaton."""
     chance = random.Random(8)  # noqa: S311 - a fixed seed, no secret
     values = ["".join(chance.choices(LETTERS, k=900)) + "7q" for _ in range(200)]

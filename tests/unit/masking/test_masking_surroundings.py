@@ -225,7 +225,7 @@ SECRET = re.compile("«(.*?)»", re.DOTALL)
 
 
 def parts(value: str) -> list[str]:
-    """Of a secret what may not be left: itself, and each line of it that is long; a word such as web is none."""
+    """Return the parts of a secret that may not be left: itself, and each long line; a word such as web is none."""
     return [part for part in {value, *value.replace("\\n", "\n").split("\n")} if len(part.strip()) >= 12]
 
 
@@ -239,8 +239,10 @@ def test_no_secret_is_left(where: str) -> None:
             masked = MASKER.text(text)
             assert not [value for value in secrets if value in masked], masked
             assert MASKER.text(masked) == masked
-            kept = [line for line in SECRET.sub("", written).splitlines() if "level" in line or "name: " in line]
-            assert len(masked) > len(kept)
+            expected_lines = [
+                line for line in SECRET.sub("", written).splitlines() if "level" in line or "name: " in line
+            ]
+            assert len(masked) > len(expected_lines)
 
 
 def digest(chance: random.Random, length: int) -> str:

@@ -21,7 +21,7 @@ RULES: dict[Callable[..., Any], list[rules.Rule]] = {
     structure._printed: [structure._GO_BYTES],
     structure._encoded: [structure._ENCODED],
 }
-"""What finds the places of those that are more than one look."""
+"""Rules by the function that finds their places, if these are more than one look."""
 
 
 def rules_of(find: Callable[..., Any]) -> list[rules.Rule]:
@@ -44,10 +44,10 @@ ANYTHING = "\0"
 
 def forms(parsed: Iterable[tuple[Any, Any]]) -> set[str]:
     """All that a pattern matches, in lower case; what may be many things stands there as ANYTHING."""
-    found = {""}
+    texts = {""}
     for operation, argument in parsed:
-        found = {form + part for form in found for part in parts(str(operation), argument)}
-    return found
+        texts = {form + part for form in texts for part in parts(str(operation), argument)}
+    return texts
 
 
 def parts(operation: str, argument: Any) -> set[str]:

@@ -50,8 +50,8 @@ def test_valid_json_stays_as_it_is(value: object, is_ascii: bool) -> None:
 
 
 @given(st.binary())
-def test_repaired_text_is_utf8_and_stays_so(data: bytes) -> None:
-    repaired = rawjson.repair(data)
+def test_repaired_text_is_utf8_and_stays_so(raw: bytes) -> None:
+    repaired = rawjson.repair(raw)
     repaired.decode()
     assert rawjson.repair(repaired) == repaired
 
@@ -99,10 +99,10 @@ def test_text_is_not_taken_for_values(text: str) -> None:
     ],
 )
 def test_values_inside_strings_are_not_counted(text: str, count: int, pieces: int) -> None:
-    data, values = text.encode(), rawjson.Values(MOST)
-    size = max(1, len(data) // pieces)
-    for start in range(0, len(data), size):
-        assert values.feed(data[start : start + size])
+    encoded, values = text.encode(), rawjson.Values(MOST)
+    size = max(1, len(encoded) // pieces)
+    for start in range(0, len(encoded), size):
+        assert values.feed(encoded[start : start + size])
     assert values.count == count
 
 

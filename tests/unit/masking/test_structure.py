@@ -194,8 +194,8 @@ def small(number: int) -> dict[str, Any]:
     names = ("password", "username", "tls.key", "config.yaml")
     values = (base64.b64encode(f"cnry{number:04d}{index:04d}".encode()).decode() for index in range(4))
     metadata = {"labels": {"app": "web"}, "name": "db", "namespace": "shop"}
-    data = dict(zip(names, values, strict=True))
-    return {"apiVersion": "v1", "data": data, "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+    secret_data = dict(zip(names, values, strict=True))
+    return {"apiVersion": "v1", "data": secret_data, "kind": "Secret", "metadata": metadata, "type": "Opaque"}
 
 
 @pytest.mark.parametrize(("make", "least"), [(small, 1.0), (secret, 0.98)])
@@ -204,15 +204,15 @@ def test_secrets_that_were_cut_anywhere_are_found(
     half: str, make: Callable[[int], dict[str, Any]], least: float, figure: Callable[[str], None]
 ) -> None:
     chance = random.Random(11)  # noqa: S311 - a fixed seed, no secret
-    found = []
+    detections = []
     for name, number in itertools.product(PRINTED, range(20)):
         document = make(number)
         text = ENCODINGS[name](document)
         lines = list(itertools.accumulate(map(len, text.splitlines(keepends=True)), initial=0))
         at = chance.choice(lines[:-1]) if half == "first lines" else chance.randrange(len(text))
-        found.append(not leaked(document, text[:at] if half == "tail" else text[at:]))
-    figure(f"Secrets, {half} cut off: {sum(found)} of {len(found)} without a value")
-    assert sum(found) >= least * len(found)
+        detections.append(not leaked(document, text[:at] if half == "tail" else text[at:]))
+    figure(f"Secrets, {half} cut off: {sum(detections)} of {len(detections)} without a value")
+    assert sum(detections) >= least * len(detections)
 
 
 def leaked(document: dict[str, Any], text: str) -> list[str]:
@@ -332,8 +332,8 @@ Volumes:
 def test_variables_in_a_described_pod_are_masked() -> None:
     masked = STRUCTURE.text(DESCRIBED_POD)
     assert "cnry" not in masked
-    kept = [line for line in DESCRIBED_POD.splitlines() if "cnry" not in line]
-    assert [line for line in masked.splitlines() if MARKER not in line] == kept
+    expected_lines = [line for line in DESCRIBED_POD.splitlines() if "cnry" not in line]
+    assert [line for line in masked.splitlines() if MARKER not in line] == expected_lines
 
 
 def test_the_token_in_a_described_secret_is_masked_and_sizes_stay() -> None:

@@ -110,13 +110,13 @@ def test_pages_have_every_event_once_or_count_it() -> None:
     left_out = after = 0
     more = True
     while more:
-        rest = [one for one in events if one["seq"] > after - 1]
+        rest = [stored_event for stored_event in events if stored_event["seq"] > after - 1]
         page = answers.page(timeline(*rest))
         assert size(page) < 2 * answers.PAGE_MAX
-        read += [one.id for one in page.events]
+        read += [page_event.id for page_event in page.events]
         left_out += page.left_out
         after, more = page.last + 1, page.more
-    assert read == [one["id"] for one in events if one["id"] in read]
+    assert read == [stored_event["id"] for stored_event in events if stored_event["id"] in read]
     assert len(read) + left_out == len(events)
     assert left_out
 
@@ -124,23 +124,23 @@ def test_pages_have_every_event_once_or_count_it() -> None:
 def test_an_entry_without_room_is_on_the_next_page() -> None:
     small, large = event(1, "small"), [event(2, "x" * 5000) for _ in range(8)]
     first = answers.page(timeline(small, *large))
-    assert ([one.seq for one in first.events], first.last, first.more, first.left_out) == ([1], 1, True, 0)
+    assert ([entry.seq for entry in first.events], first.last, first.more, first.left_out) == ([1], 1, True, 0)
 
 
 def test_pages_of_chains_have_all_of_them() -> None:
     listed = [chain(f"chain-{number:03}", namespace=namespace) for number in range(20) for namespace in ("a", "b")]
     listed[3]["conditions"] = [{"type": "Ready", "status": "False", "message": "漢" * LONG}]
     read = {"items": listed, "total": 40, "unchecked_namespaces": [{"name": "c", "message": "away"}]}
-    found: list[tuple[str, str]] = []
+    read_names: list[tuple[str, str]] = []
     cursor: str | None = ""
     while cursor is not None:
         page = answers.chains(read, after=cursor)
         assert size(page) < answers.RESULT_MAX
         assert (page.total, page.unchecked_namespaces) == (40, ["c"])
-        found += [(one.name, one.namespace) for one in page.items]
+        read_names += [(page_chain.name, page_chain.namespace) for page_chain in page.items]
         cursor = page.next
-    assert found == [(one["name"], one["namespace"]) for one in listed]
-    unready = next(one for one in answers.chains(read, after="chain-001/a").items if not one.ready)
+    assert read_names == [(listed_chain["name"], listed_chain["namespace"]) for listed_chain in listed]
+    unready = next(page_chain for page_chain in answers.chains(read, after="chain-001/a").items if not page_chain.ready)
     assert unready.message.endswith("漢...")
 
 

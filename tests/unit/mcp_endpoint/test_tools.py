@@ -26,7 +26,7 @@ async def listed() -> list[mcp_types.Tool]:
 def schemas(part: Any) -> list[dict[str, Any]]:
     """All objects of a schema."""
     inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-    return [*([part] if isinstance(part, dict) else []), *(found for each in inner for found in schemas(each))]
+    return [*([part] if isinstance(part, dict) else []), *(schema for each in inner for schema in schemas(each))]
 
 
 async def test_arguments_have_one_type_and_a_description_each(listed: list[mcp_types.Tool]) -> None:

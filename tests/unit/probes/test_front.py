@@ -1,4 +1,4 @@
-"""What a process answers, and how it waits, before what it needs is there."""
+"""Answers of a process, and how it waits, before its dependencies are there."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def answer(asked: front.Front, path: str, kind: str = "http") -> tuple[int
     return head["status"], headers, json.loads(b"".join(message["body"] for message in rest))
 
 
-async def test_until_an_api_is_there_its_paths_are_to_be_asked_again_and_the_probes_answer() -> None:
+async def test_paths_of_an_api_that_is_not_there_yet_are_to_be_asked_again_and_the_probes_answer() -> None:
     readiness = health.Readiness(["api"])
     asked = front.Front(app.probes(readiness), is_starting=True)
     for path, kind in (("/api/v1/alerts", "http"), ("/health", "http"), ("/api/v1/ws", "websocket")):

@@ -58,7 +58,7 @@ async def closed(made: clients.Clients) -> None:
         await made.living._end(made.living._unused.get_nowait())
 
 
-async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: clients.Clients, tmp_path: Path) -> None:
+async def test_prepared_clients_that_are_dropped_are_let_go(equipped: clients.Clients, tmp_path: Path) -> None:
     before = equipped.models, equipped.pool.tools
     other = platforms.Platform.model_validate(
         written(tmp_path, "mine", kept="http://127.0.0.1:1/mcp", new="http://127.0.0.1:2/mcp")
@@ -74,7 +74,7 @@ async def test_what_was_prepared_and_is_dropped_is_let_go(equipped: clients.Clie
     assert (equipped.models, equipped.pool.tools) == before
 
 
-async def test_what_fails_under_way_lets_go_of_what_there_was(
+async def test_failure_under_way_lets_go_of_what_there_was(
     equipped: clients.Clients, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(_: platforms.Platform) -> None:

@@ -56,6 +56,6 @@ def test_a_process_that_was_told_to_stop_goes_on_when_it_is_continued() -> None:
 
 
 @pytest.mark.parametrize("text", ["a", "a=", "a=explode", "a=exit@x", "a=exit@-1", "b=exit;a=exit@1.5"])
-def test_what_is_no_failpoint_is_refused_with_the_part_that_is_wrong(text: str) -> None:
+def test_text_that_is_no_failpoint_is_refused_with_the_part_that_is_wrong(text: str) -> None:
     with pytest.raises(ValueError, match=r"^TARSY_FAILPOINTS: 'a.*' is not name=\(exit\|stop\|raise\)\[@hit\]$"):
         failpoints.parse(text)

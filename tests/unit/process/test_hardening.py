@@ -1,4 +1,4 @@
-"""What a child of the operator can read of it, as an unprivileged user: root reads everything."""
+"""Data of the operator that a child process can read as an unprivileged user: root reads everything."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ except click.ClickException as error:
 
 
 def unprivileged() -> list[str]:
-    """What runs a program as somebody who is not root."""
+    """Return the command that runs a program as a user other than root."""
     if os.geteuid() != 0:
         return []
     if shutil.which("setpriv") is None:
@@ -65,7 +65,9 @@ def test_a_child_of_a_process_that_is_not_closed_reads_its_secrets() -> None:
     assert "environ True False" in run(READS_PARENT)
 
 
-def test_what_cannot_be_closed_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_environment_that_cannot_be_closed_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with caplog.at_level(logging.WARNING):
         hardening.make_undumpable()

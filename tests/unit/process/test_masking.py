@@ -1,4 +1,4 @@
-"""What the platform file in force, and the next one, have to do with masking."""
+"""Masking under the platform file in force, and under the next one."""
 
 from __future__ import annotations
 

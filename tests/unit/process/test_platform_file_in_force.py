@@ -1,4 +1,4 @@
-"""What is in force in a process: all of a file at once, or nothing of it; and what is told of it."""
+"""Platform file in force in a process: all of a file at once, or nothing of it; and what is reported of it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ CANARY = "canary-7f3a9b2c41"
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    found = tmp_path / "tarsy.yaml"
-    write(found, "defaults: {llm_provider: google-default}\n")
-    return found
+    path = tmp_path / "tarsy.yaml"
+    write(path, "defaults: {llm_provider: google-default}\n")
+    return path
 
 
 @pytest.fixture
 def now(file: Path) -> platform_file.PlatformFile:
     watch = reload.Watch(file, environment={"SECRET": CANARY})
-    return platform_file.PlatformFile(watch, unusable=lambda found: dict.fromkeys(found.llm_providers, "it has no key"))
+    return platform_file.PlatformFile(
+        watch, unusable=lambda platform: dict.fromkeys(platform.llm_providers, "it has no key")
+    )
 
 
 def write(file: Path, text: str) -> None:
@@ -42,17 +44,17 @@ async def settle(now: platform_file.PlatformFile) -> None:
 async def test_all_is_exchanged_at_once_and_then_told(now: platform_file.PlatformFile, file: Path) -> None:
     story: list[tuple[str, bool, int]] = []
 
-    def said(what: str) -> None:
+    def add_to_story(what: str) -> None:
         story.append((what, "mine" in now.platform.agents, now.number))
 
-    async def prepare(found: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
-        assert "mine" in found.agents
-        assert unusable.keys() == found.llm_providers.keys()
-        said("prepared")
-        return platform_file.Prepared(exchange=lambda: said("exchanged"))
+    async def prepare(platform: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
+        assert "mine" in platform.agents
+        assert unusable.keys() == platform.llm_providers.keys()
+        add_to_story("prepared")
+        return platform_file.Prepared(exchange=lambda: add_to_story("exchanged"))
 
     now.prepare(prepare)
-    now.follow(lambda: said("followed"))
+    now.follow(lambda: add_to_story("followed"))
     write(file, "agents: {mine: {}}\n")
     await settle(now)
     assert story == [("prepared", False, 0), ("exchanged", True, 1), ("followed", True, 1)]
@@ -75,7 +77,7 @@ async def test_chains_are_checked_by_what_is_in_force(now: platform_file.Platfor
     assert "'own' cannot be used" in problem(own="no worker has a key")
 
 
-async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
+async def test_setting_that_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
     now: platform_file.PlatformFile, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     started = "queue: {slots: 3, max_running: 1}\napi: {burst: 5}\nnamespaces: [shop]\n"
@@ -92,7 +94,7 @@ async def test_what_needs_a_restart_is_named_by_its_keys_and_holds_as_it_was(
     assert now.platform.ingest.cooldown == timedelta(minutes=1)
     (fact,) = now.facts()
     assert isinstance(fact.detail, component_states.Configuration)
-    assert [one.message for one in fact.detail.problems] == [message]
+    assert [problem.message for problem in fact.detail.problems] == [message]
     write(file, "agents: {mine: {}}\n")
     await settle(now)
     assert now.notes() == []
@@ -113,12 +115,12 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     assert str(file) not in note, "the answer is for everybody"
     (fact,) = now.facts()
     assert isinstance(fact.detail, component_states.Configuration)
-    messages = [one.message for one in fact.detail.problems]
+    messages = [problem.message for problem in fact.detail.problems]
     assert len(messages) == platform_file.PROBLEMS_MAX + 1
     assert f"{file}:1: " in messages[0]
     assert messages[-1].endswith("and 10 more: tarsy config check lists all")
-    (told,) = (one for one in caplog.messages if "not in force" in one)
-    assert f"{file}:1: " in told
+    (message,) = (candidate for candidate in caplog.messages if "not in force" in candidate)
+    assert f"{file}:1: " in message
     assert CANARY not in f"{messages} {note} {caplog.text}"
     write(file, "agents: {mine: {}}\n")
     await settle(now)
@@ -126,17 +128,17 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     assert "the platform file is valid again" in caplog.messages
 
 
-async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there_is_and_is_told(
+async def test_file_that_cannot_be_put_in_force_for_whatever_reason_changes_nothing_and_is_told(
     now: platform_file.PlatformFile, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What was made for it meanwhile is let go, and a later file is put in force as if nothing had been."""
+    """Clients made for it meanwhile are let go, and a later file is put in force as if nothing had been."""
     story: list[str] = []
 
-    async def made(found: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
+    async def made(platform: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
         return platform_file.Prepared(exchange=lambda: story.append("exchanged"), drop=lambda: story.append("dropped"))
 
-    async def fails(found: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
-        if "bad" in found.agents:
+    async def fails(platform: platforms.Platform, unusable: platform_file.Unusable) -> platform_file.Prepared:
+        if "bad" in platform.agents:
             raise LookupError(f"what nobody expected, with {CANARY}")
         return platform_file.Prepared(exchange=lambda: story.append("exchanged as well"))
 
@@ -156,7 +158,7 @@ async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there
         "see the log"
     )
     assert CANARY not in f"{now.notes()} {problem}"
-    assert sum("what nobody expected" in (one.exc_text or "") for one in caplog.records) == 1
+    assert sum("what nobody expected" in (log_record.exc_text or "") for log_record in caplog.records) == 1
 
     write(file, "agents: {good: {}}\n")
     await settle(now)
@@ -165,8 +167,8 @@ async def test_what_cannot_be_put_in_force_for_whatever_reason_leaves_what_there
 
 
 async def test_providers_that_cannot_be_judged_leave_what_there_is(file: Path) -> None:
-    def judge(found: platforms.Platform) -> platform_file.Unusable:
-        if "bad" in found.agents:
+    def judge(platform: platforms.Platform) -> platform_file.Unusable:
+        if "bad" in platform.agents:
             raise RuntimeError("no judgement")
         return {}
 

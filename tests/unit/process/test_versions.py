@@ -1,4 +1,4 @@
-"""A platform that changes while agents work: who has begun keeps what it began with, and what nobody has is let go."""
+"""Platform changes during work: an execution keeps what it began with, and a version without executions is let go."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def saying(platform: platforms.Platform, instructions: str) -> platforms.Platfor
     return platform.model_copy(update={"agents": {**platform.agents, "KubernetesAgent": agent}})
 
 
-async def drained(known: versions.Versions) -> None:
-    """Let those go that nobody has."""
-    running = asyncio.create_task(known.run())
+async def drained(platform_versions: versions.Versions) -> None:
+    """Let the versions go that no execution has."""
+    running = asyncio.create_task(platform_versions.run())
     for _ in range(10):
         await asyncio.sleep(0)
     running.cancel()
@@ -88,26 +88,26 @@ async def test_an_agent_under_way_keeps_what_it_began_with_and_the_next_one_has_
     old, new = Model(LOOKS, FOUND), Model(FOUND)
     boxes = {name: memory.DictToolbox({"k8s.get": name}) for name in ("old", "new")}
     first = replace(runtime, model=lambda _: old, toolbox=lambda *_: boxes["old"])
-    known = versions.Versions(first, [ends("first")])
+    platform_versions = versions.Versions(first, [ends("first")])
     second = replace(
         runtime,
         model=lambda _: new,
         toolbox=lambda *_: boxes["new"],
         platform=saying(runtime.platform, "Say it in verse."),
     )
-    exchanged = iter([lambda: known.exchange(known.prepared([ends("second")]), second)])
+    exchanged = iter([lambda: platform_versions.exchange(platform_versions.prepared([ends("second")]), second)])
     old.then = lambda: next(exchanged, lambda: None)()
 
-    await investigation.run(runtime=replace(first, newest=known.held), journal=journal)
+    await investigation.run(runtime=replace(first, newest=platform_versions.held), journal=journal)
 
     assert (len(old.requests), len(new.requests)) == (2, 3), (
         "a stage whose agent is told to look first, and the summary"
     )
-    executions = [one.started.agent for stage in journal.record.stages.values() for one in stage.agents]
-    assert [one and one.custom_instructions for one in executions] == ["Be brief.", "Say it in verse."]
-    (result,) = (one for one in old.requests[1].messages if one.role == "tool")
+    executions = [execution.started.agent for stage in journal.record.stages.values() for execution in stage.agents]
+    assert [agent and agent.custom_instructions for agent in executions] == ["Be brief.", "Say it in verse."]
+    (result,) = (message for message in old.requests[1].messages if message.role == "tool")
     assert "old" in result.text
-    await drained(known)
+    await drained(platform_versions)
     assert ends.of == ["first"]
 
 
@@ -116,38 +116,40 @@ async def test_a_summary_that_begins_with_the_end_of_the_last_stage_has_the_plat
 ) -> None:
     """Its beginning is committed with that end; what changes with the commit comes too late for it."""
     old, new = Model(FOUND), Model(FOUND)
-    known = versions.Versions(replace(runtime, model=lambda _: old), [ends("first")])
+    platform_versions = versions.Versions(replace(runtime, model=lambda _: old), [ends("first")])
     commit = journal.commit
 
     async def committed(*added: entries.Entry) -> None:
         await commit(*added)
-        if any(isinstance(one, entries.ExecutionStarted) and one.kind == "summary" for one in added):
-            known.exchange(known.prepared([ends("second")]), replace(runtime, model=lambda _: new))
-            await drained(known)
+        if any(isinstance(entry, entries.ExecutionStarted) and entry.kind == "summary" for entry in added):
+            platform_versions.exchange(
+                platform_versions.prepared([ends("second")]), replace(runtime, model=lambda _: new)
+            )
+            await drained(platform_versions)
             assert ends.of == []
 
     monkeypatch.setattr(journal, "commit", committed)
-    await investigation.run(runtime=replace(runtime, newest=known.held), journal=journal)
+    await investigation.run(runtime=replace(runtime, newest=platform_versions.held), journal=journal)
     assert (len(old.requests), len(new.requests)) == (5, 0)
-    await drained(known)
+    await drained(platform_versions)
     assert ends.of == ["first"]
 
 
-async def test_what_an_execution_of_many_files_ago_has_is_let_go_with_its_end_and_all_others_at_once(
+async def test_version_of_many_files_ago_is_let_go_with_its_execution_and_all_others_at_once(
     runtime: ports.Runtime, ends: Ends
 ) -> None:
-    known = versions.Versions(runtime, [ends("0")])
-    with known.held() as kept:
+    platform_versions = versions.Versions(runtime, [ends("0")])
+    with platform_versions.held() as held_runtime:
         for number in range(1, 51):
-            known.exchange(known.prepared([ends(str(number))]), replace(runtime))
-            with known.held():
+            platform_versions.exchange(platform_versions.prepared([ends(str(number))]), replace(runtime))
+            with platform_versions.held():
                 pass
-        await drained(known)
-        assert kept is runtime
+        await drained(platform_versions)
+        assert held_runtime is runtime
         assert ends.of == [str(number) for number in range(1, 50)]
-    await drained(known)
+    await drained(platform_versions)
     assert ends.of[-1] == "0"
-    await known.close()
+    await platform_versions.close()
     assert ends.of[-1] == "50"
     assert sorted(ends.of) == sorted(map(str, range(51))), "each once"
 
@@ -156,22 +158,22 @@ async def test_client_is_closed_once_and_not_before_the_last_version_that_has_it
     runtime: ports.Runtime, ends: Ends
 ) -> None:
     shared, first, last = ends("shared"), ends("first"), ends("last")
-    known = versions.Versions(runtime, [shared, first])
-    with known.held():
-        known.exchange(known.prepared([shared]), replace(runtime))
-        prepared = known.prepared([shared, last])
-        await drained(known)
+    platform_versions = versions.Versions(runtime, [shared, first])
+    with platform_versions.held():
+        platform_versions.exchange(platform_versions.prepared([shared]), replace(runtime))
+        prepared = platform_versions.prepared([shared, last])
+        await drained(platform_versions)
         assert ends.of == []
-    await drained(known)
+    await drained(platform_versions)
     assert ends.of == ["first"]
-    known.release(prepared)
-    await drained(known)
+    platform_versions.release(prepared)
+    await drained(platform_versions)
     assert ends.of == ["first", "last"]
-    await known.close()
+    await platform_versions.close()
     assert ends.of == ["first", "last", "shared"]
 
 
-async def test_that_there_are_fewer_slots_holds_once_as_many_are_given_back() -> None:
+async def test_smaller_number_of_slots_holds_once_as_many_are_given_back() -> None:
     some = slots.Slots(3)
     for _ in range(3):
         await some.acquire()
@@ -180,10 +182,10 @@ async def test_that_there_are_fewer_slots_holds_once_as_many_are_given_back() ->
     for _ in range(2):
         some.release()
         await asyncio.sleep(0)
-        assert not any(one.done() for one in waiting)
+        assert not any(waiter.done() for waiter in waiting)
     some.release()
     await asyncio.sleep(0)
-    assert [one.done() for one in waiting] == [True, False], "whoever came first, and no other"
+    assert [waiter.done() for waiter in waiting] == [True, False], "whoever came first, and no other"
     some.set_limit(2)
     await asyncio.sleep(0)
     assert waiting[1].done()

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tarsy.resources import files
 
 
-def told(path: Path) -> str:
-    """What is said of a file."""
+def problem_text(path: Path) -> str:
+    """Return the message about a file."""
     with pytest.raises(files.FileError) as error:
         files.read(path)
     return str(error.value).replace(str(path), "FILE")
@@ -59,31 +59,31 @@ MERGES = "\n".join(
         (b"a: 'S3cret", "FILE:1: not YAML: column 11: found unexpected end of stream"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told_with_its_line(content: bytes, problem: str, tmp_path: Path) -> None:
+def test_problem_is_told_with_its_line(content: bytes, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_bytes(content)
-    assert told(file) == problem
+    assert problem_text(file) == problem
 
 
 def test_a_directory_a_loop_and_what_is_gone_are_told(tmp_path: Path) -> None:
-    assert told(tmp_path) == "FILE: Is a directory"
-    assert told(tmp_path / "gone.yaml") == "FILE: No such file or directory"
+    assert problem_text(tmp_path) == "FILE: Is a directory"
+    assert problem_text(tmp_path / "gone.yaml") == "FILE: No such file or directory"
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
-    assert told(tmp_path / "loop.yaml") == "FILE: Too many levels of symbolic links"
+    assert problem_text(tmp_path / "loop.yaml") == "FILE: Too many levels of symbolic links"
     (tmp_path / "data").symlink_to(tmp_path / "version-1")  # as a ConfigMap's mount is while it is replaced
-    assert told(tmp_path / "data/tarsy.yaml") == "FILE: No such file or directory"
-    assert told(Path("nul\0")) == "FILE: not a valid file name"
+    assert problem_text(tmp_path / "data/tarsy.yaml") == "FILE: No such file or directory"
+    assert problem_text(Path("nul\0")) == "FILE: not a valid file name"
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.touch(mode=0)
-    assert told(file) == "FILE: Permission denied"
+    assert problem_text(file) == "FILE: Permission denied"
 
 
 def test_a_file_that_fails_while_it_is_read_is_told() -> None:
-    assert told(Path("/proc/self/mem")) == "FILE: Input/output error"
+    assert problem_text(Path("/proc/self/mem")) == "FILE: Input/output error"
 
 
 def test_documents_and_their_lines_are_found(tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_documents_and_their_lines_are_found(tmp_path: Path) -> None:
     first, empty, last = files.read(file)
     assert (first.value, empty.value, last.value) == ({"a": ["x", {"b": {"c": 1}}]}, None, {"d": 2})
     lines = {(): 2, ("a",): 2, ("a", 0): 3, ("a", 1, "b", "c"): 4, ("a", 1, "gone", "c"): 4, ("z",): 2, ("a", 7): 2}
-    assert {place: first.line(place) for place in lines} == lines
+    assert {location: first.line(location) for location in lines} == lines
     assert last.line(("d",)) == 7
     assert str(last.problem(("d",), "so it is")) == f"{file}:7: so it is"
 
 
-def test_what_is_merged_stands_where_it_is_written() -> None:
+def test_merged_mapping_stands_where_it_is_written() -> None:
     (document,) = files.parse("a: &a\n  k: 1\n  l: 2\nb:\n  <<: *a\n  l: 3\n", file="f")
     assert document.value["b"] == {"k": 1, "l": 3}
     assert (document.line(("b", "k")), document.line(("b", "l"))) == (2, 6)
@@ -116,7 +116,7 @@ def test_a_variable_needs_no_quotes_where_it_is_the_whole_value(text: str) -> No
 
 
 @pytest.mark.parametrize("text", ["a: {{b}}", "a: {{.b: c}}", "a: {{.b}: c}", "a: {{.b, c}}", "a: {{.b.c}}"])
-def test_what_is_no_variable_is_a_mapping_that_yaml_refuses(text: str) -> None:
+def test_text_that_is_no_variable_is_a_mapping_that_yaml_refuses(text: str) -> None:
     with pytest.raises(files.FileError, match=r"^f:1: not YAML: column \d+: "):
         files.parse(text, file="f")
 

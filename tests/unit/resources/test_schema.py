@@ -22,8 +22,8 @@ def nodes(node: dict[str, Any], at: str) -> Iterator[tuple[str, dict[str, Any]]]
 
 
 def root(crd: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return found
+    root_schema: dict[str, Any] = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return root_schema
 
 
 @pytest.mark.parametrize("kind", CRDS)
@@ -55,7 +55,7 @@ def test_every_string_and_list_is_bounded_and_every_list_says_how_it_merges(kind
         pytest.param(Any, id="anything"),
     ],
 )
-def test_what_a_structural_schema_cannot_say_is_refused_with_its_place(kind: Any) -> None:
+def test_type_that_a_structural_schema_cannot_say_is_refused_with_its_place(kind: Any) -> None:
     model = pydantic.create_model("Model", field=(kind, ...))
     with pytest.raises(schema.UnstructuralError, match=r"^spec\.field"):
         schema.crd_schema(model, at="spec")
@@ -147,7 +147,7 @@ def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text
 
 
 @pytest.mark.parametrize(
-    ("change", "place"),
+    ("change", "location"),
     [
         ({"alertTypes": []}, "alertTypes"),
         ({"alertTypes": ["x" * 254]}, "alertTypes.0"),
@@ -174,14 +174,14 @@ def test_an_object_is_read_and_written_without_loss(kind: type[base.Model], text
         ({"chat": {"iterationStrategy": "react"}}, "chat.iterationStrategy"),
     ],
 )
-def test_a_chain_that_the_schema_would_refuse_is_refused_here_too(change: dict[str, Any], place: str) -> None:
+def test_a_chain_that_the_schema_would_refuse_is_refused_here_too(change: dict[str, Any], location: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         chains.Spec.model_validate({**yaml.safe_load(CHAIN), **change})
-    assert [".".join(map(str, problem["loc"])) for problem in error.value.errors()] == [place]
+    assert [".".join(map(str, problem["loc"])) for problem in error.value.errors()] == [location]
 
 
 def strategies(node: dict[str, Any]) -> Iterator[tuple[str, list[str]]]:
-    return ((at, found["enum"]) for at, found in nodes(node, "spec") if at.endswith(".iterationStrategy"))
+    return ((at, field["enum"]) for at, field in nodes(node, "spec") if at.endswith(".iterationStrategy"))
 
 
 def test_the_api_server_is_told_the_strategies_of_every_level() -> None:
@@ -219,7 +219,7 @@ def opinions(*names: str, **fields: Any) -> chains.Stage:
 
 
 @pytest.mark.parametrize(
-    ("stage", "shown"),
+    ("stage", "expected"),
     [
         (chains.Stage(name="a", agent="A"), "A"),
         (chains.Stage(name="a", agent="A", replicas=1), "A"),
@@ -232,8 +232,8 @@ def opinions(*names: str, **fields: Any) -> chains.Stage:
         (opinions("A-1-1", "A-1", "A-1", "A", "A"), "A-1-1 A-1-2 A-1-3 A-1 A-2"),
     ],
 )
-def test_agents_of_one_name_are_numbered_and_no_two_are_shown_alike(stage: chains.Stage, shown: str) -> None:
-    assert " ".join(stage.shown_names) == shown
+def test_agents_of_one_name_are_numbered_and_no_two_are_shown_alike(stage: chains.Stage, expected: str) -> None:
+    assert " ".join(stage.shown_names) == expected
     assert len(set(stage.shown_names)) == len(stage.members)
 
 

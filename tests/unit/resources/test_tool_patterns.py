@@ -58,7 +58,7 @@ DENIES = {"tools": {"deny": ["*.pods_get", "pods_l*"]}}
 
 
 @pytest.mark.parametrize(
-    ("spec", "place"),
+    ("spec", "location"),
     [
         ({"stages": [STAGE | DENIES]}, "spec.stages.0.tools.deny.1"),
         ({"stages": [{"name": "look", "agents": [{"name": "Own", **DENIES}]}]}, "spec.stages.0.agents.0.tools.deny.1"),
@@ -66,7 +66,7 @@ DENIES = {"tools": {"deny": ["*.pods_get", "pods_l*"]}}
         ({"stages": [STAGE | {"tools": {"allow": ["*.[nodes_*"]}}]}, "spec.stages.0.tools.allow.0"),
     ],
 )
-def test_stored_chain_with_a_refused_pattern_is_read_and_not_ready(spec: dict[str, Any], place: str) -> None:
+def test_stored_chain_with_a_refused_pattern_is_read_and_not_ready(spec: dict[str, Any], location: str) -> None:
     own = spec.get("agents", [{"name": "Own"}])
     stored = chains.Spec.model_validate({"alertTypes": ["T"], **spec, "agents": own})
     made = chains.AgentChain(metadata=base.ObjectMeta(name="c", namespace="tarsy", uid="u"), spec=stored)
@@ -75,8 +75,8 @@ def test_stored_chain_with_a_refused_pattern_is_read_and_not_ready(spec: dict[st
     )
     problem = index.status(made, {}).problem
     assert problem is not None
-    assert (problem.reason, problem.message.partition(": ")[0]) == ("PatternInvalid", place)
-    with pytest.raises(chain_index.UnservedError, match="is not ready: " + place):
+    assert (problem.reason, problem.message.partition(": ")[0]) == ("PatternInvalid", location)
+    with pytest.raises(chain_index.UnservedError, match="is not ready: " + location):
         index.chain_for("T")
 
 
@@ -88,8 +88,8 @@ def test_snapshot_with_a_refused_pattern_is_read() -> None:
     assert investigations.MCP.model_validate(stored_selection).tools is not None
 
 
-def test_what_is_written_now_is_refused_at_its_place() -> None:
+def test_newly_written_pattern_is_refused_at_its_place() -> None:
     written = {"tools": {"deny": ["pods_l*"]}, "servers": [{"name": "k8s", "tools": ["pods_*", "[x"]}]}
     with pytest.raises(pydantic.ValidationError) as error:
         investigations.MCP.model_validate(written, context=tool_patterns.AS_WRITTEN)
-    assert {found["loc"] for found in error.value.errors()} == {("tools", "deny", 0), ("servers", 0, "tools", 1)}
+    assert {problem["loc"] for problem in error.value.errors()} == {("tools", "deny", 0), ("servers", 0, "tools", 1)}

@@ -1,4 +1,4 @@
-"""Answers in pieces: whole, in order, each as small as it has to be, and whatever waits holds nobody else up."""
+"""Answers in pieces: whole, in order, each as small as it has to be, and one that waits delays no other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tarsy.serve import answers, problems
 
 
 class Text(BaseModel):
-    """What is found."""
+    """Answer of a route."""
 
     text: str = ""
 
@@ -24,7 +24,7 @@ async def nothing() -> Text:
 
 
 async def sent(messages: list[dict[str, Any]]) -> list[MutableMapping[str, Any]]:
-    """What goes out where an application sends these."""
+    """Return the messages that go out if an application sends these."""
     out: list[MutableMapping[str, Any]] = []
 
     async def application(_scope: Any, _receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
@@ -47,21 +47,24 @@ SIZES = st.one_of(
 
 
 @hypothesis.given(st.lists(st.tuples(SIZES, st.binary(min_size=1, max_size=7), st.sampled_from([bytes, memoryview]))))
-async def test_whatever_pieces_an_answer_has_it_arrives_whole_and_ends_once(given: Any) -> None:
-    bodies = [kind((seed * size)[:size]) for size, seed, kind in given] or [b""]
+async def test_whatever_pieces_an_answer_has_it_arrives_whole_and_ends_once(pieces: Any) -> None:
+    bodies = [kind((seed * size)[:size]) for size, seed, kind in pieces] or [b""]
     start = {"type": "http.response.start", "status": 200, "headers": []}
-    told = [{"type": "http.response.body", "body": body, "more_body": True} for body in bodies]
-    told[-1]["more_body"] = False
-    first, *rest = await sent([start, *told])
+    body_messages = [{"type": "http.response.body", "body": body, "more_body": True} for body in bodies]
+    body_messages[-1]["more_body"] = False
+    first, *rest = await sent([start, *body_messages])
     assert first == start
     assert b"".join(bytes(piece["body"]) for piece in rest) == b"".join(bytes(body) for body in bodies)
     assert max(len(piece["body"]) for piece in rest) <= answers.PIECE
     assert [piece.get("more_body", False) for piece in rest] == [True] * (len(rest) - 1) + [False]
 
 
-async def test_what_has_no_body_goes_out_as_it_is() -> None:
-    told: list[dict[str, Any]] = [{"type": "http.response.start", "status": 204}, {"type": "http.response.body"}]
-    assert await sent(told) == told
+async def test_answer_without_a_body_goes_out_as_it_is() -> None:
+    empty_answer: list[dict[str, Any]] = [
+        {"type": "http.response.start", "status": 204},
+        {"type": "http.response.body"},
+    ]
+    assert await sent(empty_answer) == empty_answer
 
 
 @pytest.mark.leaps
@@ -78,16 +81,16 @@ async def test_eight_answers_are_made_at_once_and_the_ninth_is_refused_after_a_w
 
     asked = [asyncio.create_task(responder.respond(slow)) for _ in range(answers.MADE_MAX + 1)]
     (refused,), _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
-    with pytest.raises(problems.Problem, match="too many answers are being made") as told:
+    with pytest.raises(problems.Problem, match="too many answers are being made") as refusal:
         await refused
-    assert (told.value.status, told.value.headers) == (503, {"Retry-After": "1"})
+    assert (refusal.value.status, refusal.value.headers) == (503, {"Retry-After": "1"})
     assert len(making) == answers.MADE_MAX
     go.set()
     await asyncio.gather(*set(asked) - {refused})
     assert (await asyncio.create_task(responder.respond(nothing))).body == b'{"text":""}'
 
 
-async def test_what_is_held_is_bounded_and_given_back_with_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_held_bytes_are_bounded_and_given_back_with_their_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1000)
     responder, read, looked = answers.Responder(), asyncio.Event(), []
 
@@ -101,9 +104,9 @@ async def test_what_is_held_is_bounded_and_given_back_with_its_request(monkeypat
         return len(response.body)
 
     async def refused(size: int) -> None:
-        with pytest.raises(problems.Problem, match="clients have 1000 bytes of answers to read already") as told:
+        with pytest.raises(problems.Problem, match="clients have 1000 bytes of answers to read already") as refusal:
             await asyncio.create_task(request(size))
-        assert (told.value.status, told.value.headers) == (503, {"Retry-After": "1"})
+        assert (refusal.value.status, refusal.value.headers) == (503, {"Retry-After": "1"})
 
     async def until(held: int) -> None:
         while responder.held != held:  # noqa: ASYNC110 - what is waited for is a plain attribute

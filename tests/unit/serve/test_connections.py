@@ -13,10 +13,10 @@ REFUSED = "a line of it cannot be parsed"
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-def received(made: h11.Connection, data: bytes, *, step: int) -> Iterator[h11.Event]:
+def received(made: h11.Connection, content: bytes, *, step: int) -> Iterator[h11.Event]:
     """The events of `data`, its bytes received `step` at a time; 0 is all at once."""
-    for at in range(0, len(data), step or len(data)):
-        made.receive_data(data[at : at + (step or len(data))])
+    for at in range(0, len(content), step or len(content)):
+        made.receive_data(content[at : at + (step or len(content))])
         while not isinstance(event := made.next_event(), type):
             yield event
 
@@ -58,17 +58,17 @@ def test_ambiguous_request_is_refused_and_nothing_after_it_is_read(
     request_bytes: bytes, problem: str, step: int
 ) -> None:
     made = connections._Parser(h11.SERVER)
-    data = request_bytes + SMUGGLED
+    content = request_bytes + SMUGGLED
     targets: list[bytes] = []
     with pytest.raises(h11.RemoteProtocolError):
-        targets.extend(event.target for event in received(made, data, step=step) if isinstance(event, h11.Request))
+        targets.extend(event.target for event in received(made, content, step=step) if isinstance(event, h11.Request))
     assert b"/smuggled" not in targets
     assert problem in made.problem
 
 
 @pytest.mark.parametrize("step", [0, 1, 3])
 @pytest.mark.parametrize(
-    ("data", "expected"),
+    ("content", "expected"),
     [
         (HEAD + b"\r\n", [h11.Request, h11.EndOfMessage]),
         (HEAD + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n\n\n", [h11.Request, h11.Data, h11.EndOfMessage]),
@@ -79,6 +79,6 @@ def test_ambiguous_request_is_refused_and_nothing_after_it_is_read(
         (b"GET /a HTTP/1.0\r\n\r\n", [h11.Request, h11.EndOfMessage]),
     ],
 )
-def test_unambiguous_request_is_read_whatever_its_body_holds(data: bytes, expected: list[type], step: int) -> None:
+def test_unambiguous_request_is_read_whatever_its_body_holds(content: bytes, expected: list[type], step: int) -> None:
     made = connections._Parser(h11.SERVER)
-    assert list(dict.fromkeys(type(event) for event in received(made, data, step=step))) == expected
+    assert list(dict.fromkeys(type(event) for event in received(made, content, step=step))) == expected

@@ -29,7 +29,7 @@ def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_ow
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5], "silence is saved up to a burst"
 
 
-def test_what_is_given_back_can_be_taken_again_and_is_no_more_than_was_there() -> None:
+def test_request_that_is_given_back_can_be_made_again_and_is_no_more_than_was_there() -> None:
     limited = limits.Rates(per_second=2, burst=3, clock=Clock())
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
     limited.give_back("jane")
@@ -60,7 +60,7 @@ def test_no_caller_gets_more_than_a_burst_and_the_rate_and_who_waits_as_told_get
     assert limited.take("jane") == 0 or not missing
 
 
-def test_as_many_callers_are_remembered_as_there_is_place_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_callers_are_remembered_up_to_their_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CALLERS_MAX", 3)
     limited = limits.Rates(per_second=1, burst=1, clock=Clock())
     for caller in ("old", "a", "b", "c"):
@@ -71,7 +71,7 @@ def test_as_many_callers_are_remembered_as_there_is_place_for(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("address", "place"),
+    ("address", "network"),
     [
         ("203.0.113.7", "203.0.113.7"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
@@ -80,8 +80,8 @@ def test_as_many_callers_are_remembered_as_there_is_place_for(monkeypatch: pytes
         ("", ""),
     ],
 )
-def test_of_a_network_of_version_6_all_addresses_are_one_caller(address: str, place: str) -> None:
-    assert limits.network(address) == place
+def test_all_addresses_of_a_network_of_version_6_are_one_caller(address: str, network: str) -> None:
+    assert limits.network(address) == network
 
 
 @pytest.mark.leaps
@@ -94,9 +94,9 @@ async def test_gate_lets_requests_through_while_there_are_slots_and_refuses_the_
             await go.wait()
 
     async def ensure_refused(slots: int) -> None:
-        with pytest.raises(problems.Problem, match="too many") as told:
+        with pytest.raises(problems.Problem, match="too many") as refusal:
             await request(slots, seconds=0.01)
-        assert (told.value.status, told.value.headers) == (503, {"Retry-After": "1"})
+        assert (refusal.value.status, refusal.value.headers) == (503, {"Retry-After": "1"})
 
     first = asyncio.create_task(request(2))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What a route does not declare is refused by its name, after it is decided who may call."""
+"""Parameters that a route does not declare are refused by name, after the decision on who may call."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def faults(client: testclient.TestClient, query: str) -> dict[str, str]:
     return {fault["place"]: fault["message"] for fault in answer.json()["errors"]}
 
 
-def test_what_is_declared_is_taken(client: testclient.TestClient) -> None:
+def test_declared_parameters_are_taken(client: testclient.TestClient) -> None:
     answer = client.get("/things?limit=3&name=a&name=b&phase=x&phase=y&author=me")
     which = {"phase": ["x", "y"], "author": "me"}
     assert answer.json() == {"limit": 3, "name": ["a", "b"], "which": which}
@@ -86,14 +86,14 @@ def test_a_parameter_that_is_no_list_is_given_once(client: testclient.TestClient
 
 @given(st.text(min_size=1))
 def test_whatever_is_unknown_is_told_shortly(client: testclient.TestClient, name: str) -> None:
-    known = {"limit", "name", "phase", "author"}
+    declared = {"limit", "name", "phase", "author"}
     answer = client.get("/things", params={name: ""}) if name.encode(errors="replace").decode() == name else None
-    if answer is not None and name not in known:
+    if answer is not None and name not in declared:
         assert answer.status_code == 422
         assert len(answer.text) < 10_000
 
 
-def test_who_may_not_call_is_told_that_alone(client: testclient.TestClient) -> None:
+def test_caller_without_permission_is_told_that_alone(client: testclient.TestClient) -> None:
     for headers in ({"Authorization": ""}, {"Authorization": "you"}):
         answer = client.get("/things?limit=x&nonsense=1&limit=2", headers=headers)
         assert (answer.status_code, answer.json()["detail"]) == (401, "who are you?")

@@ -1,4 +1,4 @@
-"""What is believed of a request's headers: where it comes from, and for whom."""
+"""Trusted headers of a request: where it comes from, and for which caller."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ HEADER = st.tuples(
 )
 
 
-def asked(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> requests.Request:
+def request_with(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> requests.Request:
     encoded = [(name.lower().encode(), value.encode() if isinstance(value, str) else value) for name, value in headers]
     return requests.Request({"type": "http", "client": peer and (peer, 1), "headers": encoded})
 
 
 async def sender(*headers: tuple[str, str], method: str) -> identities.Identity:
-    """Who that is by the word of a proxy, which asks nobody else."""
+    """Return the identity that a proxy names, without a question to any other authority."""
     nobody = cast("Any", None)
     settings = platforms.API(trusted_proxies=["10.0.0.0/8"])
-    known = identities.Identities(
+    authority = identities.Identities(
         cluster=nobody,
         database=nobody,
         tokens=lambda: webhook_tokens.Tokens(owners={}),
@@ -48,15 +48,15 @@ async def sender(*headers: tuple[str, str], method: str) -> identities.Identity:
         lookups=identities.Lookups(),
         clock=time.monotonic,
     )
-    request = asked(("X-Forwarded-User", "jane"), *headers)
+    request = request_with(("X-Forwarded-User", "jane"), *headers)
     request.scope.update(
         {"method": method, "path": "/", "query_string": b"", "scheme": "http", "server": ("10.0.0.1", 80)}
     )
-    return await known.identify(request)
+    return await authority.identify(request)
 
 
 def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> trusted_proxies.Origin:
-    return PROXIES.origin(asked(*headers, peer=peer))
+    return PROXIES.origin(request_with(*headers, peer=peer))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_trusted_proxy_says_for_whom_it_calls(
         ("X-Forwarded-Groups", ",".join("a" * 257), 403),
     ],
 )
-def test_whom_no_proxy_can_call_for_is_refused(header: str, value: str | bytes, status: int) -> None:
+def test_name_that_no_proxy_can_call_for_is_refused(header: str, value: str | bytes, status: int) -> None:
     with pytest.raises(problems.Problem) as refused:
         origin(("X-Forwarded-User", "jane") if header.endswith("Groups") else ("X-Forwarded-For", FAR), (header, value))
     assert (refused.value.status, refused.value.detail.partition(":")[0]) == (status, header)
@@ -117,14 +117,14 @@ def test_whom_no_proxy_can_call_for_is_refused(header: str, value: str | bytes, 
 
 
 @pytest.mark.parametrize("header", ["X-Forwarded-User", "X-Forwarded-Email", "X-Forwarded-Groups"])
-def test_what_is_said_twice_is_refused(header: str) -> None:
+def test_repeated_header_is_refused(header: str) -> None:
     with pytest.raises(problems.Problem) as refused:
         origin((header, "jane"), (header, "jane"))
     assert refused.value.status == 400
 
 
 @pytest.mark.parametrize(
-    ("peer", "told", "address"),
+    ("peer", "forwarded", "address"),
     [
         (FAR, ["198.51.100.1"], FAR),
         (PROXY, [], PROXY),
@@ -147,23 +147,23 @@ def test_what_is_said_twice_is_refused(header: str) -> None:
     ],
 )
 def test_a_request_comes_from_the_nearest_address_that_is_no_trusted_proxys(
-    peer: str | None, told: list[str], address: str
+    peer: str | None, forwarded: list[str], address: str
 ) -> None:
-    assert origin(*(("X-Forwarded-For", value) for value in told), peer=peer).address == address
+    assert origin(*(("X-Forwarded-For", value) for value in forwarded), peer=peer).address == address
 
 
 @hypothesis.given(headers=st.lists(HEADER, max_size=6))
-def test_from_a_stranger_no_header_counts_and_from_a_proxy_none_gives_what_is_reserved(
+def test_headers_of_a_stranger_do_not_count_and_those_of_a_proxy_give_nothing_reserved(
     headers: list[tuple[str, bytes]],
 ) -> None:
     assert origin(*headers, peer=FAR) == trusted_proxies.Origin(address=FAR)
     try:
-        found = origin(*headers)
+        caller = origin(*headers)
     except problems.Problem as problem:
         hypothesis.event(f"refused: {problem.status}")
         return
-    ipaddress.ip_address(found.address)
-    for name in (*found.groups, *([found.name] if found.name is not None else [])):
+    ipaddress.ip_address(caller.address)
+    for name in (*caller.groups, *([caller.name] if caller.name is not None else [])):
         assert 1 <= len(name) <= 253
         assert name.isprintable()
         assert not name.startswith(("system:", "kubeadm:", "tarsy:"))
@@ -174,8 +174,8 @@ def test_from_a_stranger_no_header_counts_and_from_a_proxy_none_gives_what_is_re
     sender=st.ip_addresses().map(str),
     before=st.lists(st.ip_addresses().map(str), max_size=4),
 )
-def test_what_stands_before_the_sender_changes_nothing(trusted: list[str], sender: str, before: list[str]) -> None:
-    """Whoever calls through a proxy writes there what he likes."""
+def test_addresses_before_the_sender_change_nothing(trusted: list[str], sender: str, before: list[str]) -> None:
+    """A caller that goes through a proxy can write any addresses there."""
     hypothesis.assume(origin(("X-Forwarded-For", sender)).address == origin(peer=sender).address)
     with_sender = origin(("X-Forwarded-For", ", ".join([sender, *trusted]))).address
     hypothesis.assume(not any(ipaddress.ip_address(with_sender) in network for network in PROXIES._trusted))
@@ -185,7 +185,7 @@ def test_what_stands_before_the_sender_changes_nothing(trusted: list[str], sende
 @hypothesis.given(headers=st.lists(TEXT, max_size=2))
 def test_a_token_is_read_from_one_header_of_its_scheme_or_is_none(headers: list[bytes]) -> None:
     for prefix in (b"", b"Bearer ", b"Basic "):
-        token = credentials.bearer(asked(*(("Authorization", prefix + value) for value in headers)))
+        token = credentials.bearer(request_with(*(("Authorization", prefix + value) for value in headers)))
         if prefix == b"Bearer " and len(headers) == 1:
             assert token == (headers[0].strip(b" \t") or None)
         elif prefix == b"Basic " or len(headers) != 1:

@@ -1,4 +1,4 @@
-"""Times of stages and runs, and the wait for the first model call, as commits tell them: once, whoever commits."""
+"""Times of stages and runs, and the wait for the first model call, as commits report them: once, by any process."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_run_over_three_claims_is_observed_once(snapshot: record.Snapshot) -> 
     claims.commit(asked, clock=5.0)
     claims.commit(stories.ran(asked), clock=6.0)
     claims.take_over()
-    claims.commit(*end(stories.answers(turn=1)), clock=31.0)
+    claims.commit(*end(stories.answers(call_number=1)), clock=31.0)
     assert since(f"{FIRST}_count") == 1
     assert since(f"{FIRST}_sum") == pytest.approx(7.0 + 5.0 - stories.CALL.seconds)
     assert since("tarsy_stage_seconds_count", **CHAIN, outcome="Completed") == since("tarsy_stage_seconds_count") == 1

@@ -203,7 +203,7 @@ def problems(source: str) -> list[tuple[int, str]]:
     constants, polls = module_constants(tree), polling_sleeps(tree)
     exempt = leaping(tree) if "leaps" in source else set()
     has_clock = any(f".{clock}()" in source for clock in CLOCKS)
-    found: set[tuple[int, str]] = set()
+    violations: set[tuple[int, str]] = set()
     for statement in tree.body:
         if statement in exempt:
             continue
@@ -214,13 +214,13 @@ def problems(source: str) -> list[tuple[int, str]]:
                     and target.id.endswith("LEASE")
                     and is_short(statement.value, constants)
                 ):
-                    found.add((statement.lineno, "lease"))
+                    violations.add((statement.lineno, "lease"))
         if has_clock:
-            found |= {(line, "clock") for line in clock_comparisons(statement)}
+            violations |= {(line, "clock") for line in clock_comparisons(statement)}
         for node in ast.walk(statement):
             if isinstance(node, ast.Call) and (kind := call_problem(node, constants, polls)):
-                found.add((node.lineno, kind))
-    return sorted(found)
+                violations.add((node.lineno, kind))
+    return sorted(violations)
 
 
 def imported_support(path: Path) -> set[Path]:
@@ -247,12 +247,12 @@ def checked_files(folders: tuple[str, ...]) -> set[Path]:
 
 
 def test_gate_does_not_depend_on_the_speed_of_the_machine() -> None:
-    found = [
+    violations = [
         f"{path.relative_to(TESTS)}:{line} {kind}"
         for path in sorted(checked_files(GATE))
         for line, kind in problems(path.read_text())
     ]
-    assert found == []
+    assert violations == []
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_gate_does_not_depend_on_the_speed_of_the_machine() -> None:
 def test_each_rule_refuses_what_it_says_and_nothing_else(line: str, kind: str | None) -> None:
     body = line.replace(": await", ":\n        await").replace("; look()", "\n        look()")
     source = f"SHORT = 1.5\n\nasync def test() -> None:\n    {body}\n"
-    assert [found for _, found in problems(source)] == ([kind] if kind else [])
+    assert [problem_kind for _, problem_kind in problems(source)] == ([kind] if kind else [])
     assert problems(source.replace("async def", "@pytest.mark.leaps\nasync def")) == []
     assert problems(f"pytestmark = pytest.mark.leaps\n{source}") == []
 

@@ -90,7 +90,7 @@ def references(node: object) -> Iterator[str]:
 
 def answered(*, by_former: bool) -> set[str]:
     """The names of the schemas that the answers of earlier clients' paths, or of all others, have."""
-    operations = [one for methods in DESCRIPTION["paths"].values() for one in methods.values()]
+    operations = [method for methods in DESCRIPTION["paths"].values() for method in methods.values()]
     names: set[str] = set()
     left = {
         name
@@ -100,7 +100,7 @@ def answered(*, by_former: bool) -> set[str]:
     }
     while left:
         names |= left
-        left = {name for one in left for name in references(SCHEMAS[one])} - names
+        left = {name for schema_name in left for name in references(SCHEMAS[schema_name])} - names
     return names - OF_ITS_OWN
 
 
@@ -109,7 +109,7 @@ def type_of(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         return type_of(SCHEMAS[schema["$ref"].rpartition("/")[2]])
     if "anyOf" in schema:
-        kinds = {type_of(one) for one in schema["anyOf"]} - {"null"}
+        kinds = {type_of(option) for option in schema["anyOf"]} - {"null"}
         return " or ".join(sorted(kinds))
     kind = schema.get("type", "string" if "enum" in schema or "const" in schema else "anything")
     match kind:
@@ -133,20 +133,22 @@ def test_fields_of_one_name_have_one_type(by_former: bool) -> None:
 
 
 def test_an_investigation_has_all_fields_of_its_row_with_the_same_schema() -> None:
-    row, whole = (SCHEMAS[one.__name__]["properties"] for one in (rows.Row, investigations.Investigation))
-    assert row.items() <= whole.items()
-    facts = {name: schema for name, schema in whole.items() if name not in ("executions", "unreadable")}
+    row, full = (SCHEMAS[model.__name__]["properties"] for model in (rows.Row, investigations.Investigation))
+    assert row.items() <= full.items()
+    facts = {name: schema for name, schema in full.items() if name not in ("executions", "unreadable")}
     assert facts.items() <= SCHEMAS["Export"]["properties"].items()
 
 
 def snake(name: str) -> str:
-    return re.sub("(?<=[a-z])([A-Z])", lambda found: f"_{found[1].lower()}", name)
+    return re.sub("(?<=[a-z])([A-Z])", lambda match: f"_{match[1].lower()}", name)
 
 
 def of_kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """The fields of a model of the kind's status, and of `usage` within it, as the API spells them."""
-    for name, given in schema["properties"].items():
-        options = [one for one in given.get("anyOf", [given]) if one.get("type") != "null"]
+    for name, field_schema in schema["properties"].items():
+        options = [
+            candidate for candidate in field_schema.get("anyOf", [field_schema]) if candidate.get("type") != "null"
+        ]
         (option,) = options
         if "$ref" in option:
             option = definitions[option["$ref"].rpartition("/")[2]]
@@ -158,12 +160,12 @@ def of_kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[tup
             yield snake(name), type_of(option)
 
 
-def test_what_the_api_names_as_the_kind_does_has_the_kinds_type() -> None:
+def test_field_that_the_api_names_as_the_kind_does_has_the_kinds_type() -> None:
     status = kind.Status.model_json_schema(by_alias=True)
-    known = SCHEMAS["Investigation"]["properties"]
-    types = {name: found for name, found in of_kind(status, status["$defs"]) if name in known}
+    fields = SCHEMAS["Investigation"]["properties"]
+    types = {name: field_type for name, field_type in of_kind(status, status["$defs"]) if name in fields}
     assert {"phase", "summary", "cost", "total_tokens", "progress", "attempts", "message", "gaps"} <= types.keys()
-    assert {name: type_of(known[name]) for name in types} == types
+    assert {name: type_of(fields[name]) for name in types} == types
 
 
 def type_of_value(value: object) -> str:
@@ -183,26 +185,30 @@ def type_of_value(value: object) -> str:
 
 
 def test_live_events_have_the_types_of_the_single_answer() -> None:
-    known = SCHEMAS["Investigation"]["properties"]
+    fields = SCHEMAS["Investigation"]["properties"]
     body = events_from_log.status_body(ENDED) | events_from_log.end_body(ENDED)
-    common = {name: value for name, value in body.items() if name in known}
+    common = {name: value for name, value in body.items() if name in fields}
     assert body.keys() - common.keys() == set()
     assert {name: type_of_value(value) for name, value in common.items() if value is not None} == {
-        name: type_of(known[name]) for name, value in common.items() if value is not None
+        name: type_of(fields[name]) for name, value in common.items() if value is not None
     }
     assert body["stages"] == [{"name": "look", "phase": "Completed"}, {"name": "tell", "phase": "Cancelled"}]
     assert body["ended_at"] == "2026-11-21T03:17:40.500000Z"
 
 
 @pytest.mark.parametrize(
-    ("cost", "told"),
+    ("cost", "expected"),
     [(None, None), (0.006299999999999999, "0.0063"), (0.1 + 0.2, "0.3"), (5e-7, "0.0000005"), (0.0, "0")],
 )
-def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str | None) -> None:
-    schemas = [one["properties"]["cost"] for name, one in SCHEMAS.items() if "cost" in one.get("properties", {})]
+def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, expected: str | None) -> None:
+    schemas = [
+        component["properties"]["cost"]
+        for name, component in SCHEMAS.items()
+        if "cost" in component.get("properties", {})
+    ]
     assert len(schemas) >= 7
     for schema in schemas:
-        jsonschema_rs.validator_for(schema).validate(told)
+        jsonschema_rs.validator_for(schema).validate(expected)
         assert not jsonschema_rs.validator_for(schema).is_valid(0.5)
     head = summaries.Details(
         summary=replace(ENDED, cost=cost),
@@ -214,5 +220,5 @@ def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, told: str
         runs=[],
         log_seq=1,
     )
-    assert investigations.facts(head, mask=str).cost == told
-    assert investigation_statuses.build(head.summary, secrets=NO_SECRETS).usage.cost == told
+    assert investigations.facts(head, mask=str).cost == expected
+    assert investigation_statuses.build(head.summary, secrets=NO_SECRETS).usage.cost == expected

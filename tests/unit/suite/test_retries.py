@@ -58,7 +58,7 @@ def test_more_than_three_retries_are_red(tmp_path: Path, late: int, code: int) -
     assert output.count("retried, because it did not reach something in time: test_it.py::test_late[") == late
 
 
-def test_what_was_wrong_and_what_runs_once_are_not_tried_again(tmp_path: Path) -> None:
+def test_wrong_results_and_tests_that_run_once_are_not_tried_again(tmp_path: Path) -> None:
     ended, output, retried = run(tmp_path, SOURCE.format(late=1) + WRONG)
     assert (ended, retried) == (1, {"test_it.py::test_late[0]"})
     assert "2 failed, 1 passed, 1 rerun" in output

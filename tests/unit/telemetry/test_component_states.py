@@ -74,13 +74,13 @@ def test_each_kind_is_stored_as_it_always_was(
 
 
 @pytest.mark.parametrize(("kind", "detail", "stored"), STORED, ids=[kind for kind, *_ in STORED])
-def test_what_a_later_version_adds_is_left_out(
+def test_field_that_a_later_version_adds_is_left_out(
     kind: component_states.Kind, detail: component_states.Detail, stored: str
 ) -> None:
     assert component_states.decode(kind, json.loads(stored) | {"new": 1}) == detail
 
 
-def test_what_an_earlier_version_does_not_report_has_a_default() -> None:
+def test_field_that_an_earlier_version_does_not_report_has_a_default() -> None:
     assert component_states.decode("server", {"problem": "", "missing": "", "tools": 3}) == component_states.Server(
         tools=3
     )

@@ -84,13 +84,13 @@ def test_one_event_is_one_line_with_its_own_fields_whatever_they_hold(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.isprintable()
     assert line.count("=") == 2
-    found = re.search(r' action=taken alertname=("(?:[^"\\]|\\.)*"|[^"\s]+)$', line)
-    assert found, line
-    assert (json.loads(found[1]) if found[1].startswith('"') else found[1]) == forged
+    match = re.search(r' action=taken alertname=("(?:[^"\\]|\\.)*"|[^"\s]+)$', line)
+    assert match, line
+    assert (json.loads(match[1]) if match[1].startswith('"') else match[1]) == forged
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_as_json_an_event_is_an_object_with_its_own_fields(capsys: pytest.CaptureFixture[str], forged: str) -> None:
+def test_event_as_json_is_an_object_with_its_own_fields(capsys: pytest.CaptureFixture[str], forged: str) -> None:
     logs.configure(form="json")
     identity = UUID(int=1)
     logging.getLogger("tarsy").info(
@@ -98,9 +98,9 @@ def test_as_json_an_event_is_an_object_with_its_own_fields(capsys: pytest.Captur
     )
     (line,) = capsys.readouterr().err.splitlines()
     assert line.isascii()
-    found = json.loads(line)
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", found.pop("time"))
-    assert found == {
+    fields = json.loads(line)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", fields.pop("time"))
+    assert fields == {
         "level": "INFO",
         "logger": "tarsy",
         "message": f"alert {forged}",
@@ -119,7 +119,7 @@ def test_a_traceback_forges_no_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert below == ["    RuntimeError: a", "    2026-11-22 10:00:00,000 INFO    tarsy  x\\rb"]
 
 
-def test_as_json_a_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> None:
+def test_traceback_is_a_field_of_an_event_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure(form="json")
     logging.getLogger("tarsy").error("broke", exc_info=RuntimeError("a\nb"))
     (line,) = capsys.readouterr().err.splitlines()
@@ -127,12 +127,14 @@ def test_as_json_a_traceback_is_a_field(capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_what_may_not_be_shown_is_in_no_part_of_an_event(capsys: pytest.CaptureFixture[str], form: logs.Format) -> None:
+def test_text_that_may_not_be_shown_is_in_no_part_of_an_event(
+    capsys: pytest.CaptureFixture[str], form: logs.Format
+) -> None:
     logs.configure(form=form, mask=lambda text: text.replace("s3cret=1", "[MASKED]"))
     logging.getLogger("tarsy").error("at %s", "s3cret=1", extra={"to": "s3cret=1"}, exc_info=RuntimeError("s3cret=1"))
-    told = capsys.readouterr().err
-    assert "s3cret" not in told
-    assert told.count("[MASKED]") == 3
+    output = capsys.readouterr().err
+    assert "s3cret" not in output
+    assert output.count("[MASKED]") == 3
 
 
 async def test_fields_are_on_every_line_of_their_block_and_of_the_tasks_and_threads_started_in_it(
@@ -156,13 +158,12 @@ async def test_fields_are_on_every_line_of_their_block_and_of_the_tasks_and_thre
     log.warning("after")
     go_on.set()
     await running
-    shown = {
-        found["message"]: (found.get("investigation"), found.get("stage"), found.get("attempt"))
-        for found in log_lines()
+    fields_by_message = {
+        line["message"]: (line.get("investigation"), line.get("stage"), line.get("attempt")) for line in log_lines()
     }
     ours = ("tarsy/web", "look", 2)
     none = (None, None, None)
-    assert shown == {
+    assert fields_by_message == {
         "before": none,
         "thread": ours,
         "own": ("tarsy/web", "look", 3),
@@ -193,12 +194,12 @@ def test_a_library_that_quotes_an_answer_shows_the_place_and_the_kind_of_error_a
     with logs.fields(stage="analysis"):
         library.error("it sent %s", "cnryS3cret", exc_info=group, extra={"body": "cnryS3cret"})
         library.debug("cnryS3cret", stack_info=True)
-    told = capsys.readouterr().err
-    assert "cnry" not in told
-    assert told.count("[the library's message is not shown] test_logs.py:") == 2
-    assert told.count("analysis") == 2
-    assert "ValidationError" in told
-    assert "ConnectionError" in told
+    output = capsys.readouterr().err
+    assert "cnry" not in output
+    assert output.count("[the library's message is not shown] test_logs.py:") == 2
+    assert output.count("analysis") == 2
+    assert "ValidationError" in output
+    assert "ConnectionError" in output
 
 
 async def test_an_error_of_a_task_that_nobody_awaits_is_logged_without_its_words(
@@ -213,10 +214,10 @@ async def test_an_error_of_a_task_that_nobody_awaits_is_logged_without_its_words
     await asyncio.wait([task])
     del task
     gc.collect()
-    told = capsys.readouterr().err
-    assert "cnry" not in told
-    assert "ValidationError" in told
-    assert " in fail" in told
+    output = capsys.readouterr().err
+    assert "cnry" not in output
+    assert "ValidationError" in output
+    assert " in fail" in output
 
 
 def test_a_part_has_a_level_of_its_own_until_it_is_taken_away(capsys: pytest.CaptureFixture[str]) -> None:
@@ -248,7 +249,7 @@ def test_a_library_shows_its_warnings_and_none_of_its_details(
         logging.getLogger(name).debug("statement of %s", "the alert", extra={"object": "the alert"})
         logging.getLogger(name).info("frame of %s", "the alert", exc_info=ValueError("the alert"))
         logging.getLogger(name).warning("the watch of %s ended", name)
-    told = capsys.readouterr().err
-    assert "the alert" not in told
-    assert told.count("the library's message is not shown") == 8
-    assert told.count("the watch of") == 4
+    output = capsys.readouterr().err
+    assert "the alert" not in output
+    assert output.count("the library's message is not shown") == 8
+    assert output.count("the watch of") == 4

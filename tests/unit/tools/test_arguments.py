@@ -1,4 +1,4 @@
-"""What a model wrote, as the arguments that a tool gets; or why it gets none."""
+"""The arguments that a tool gets of a model's text, or the reason why it gets none."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ READ: dict[str, tuple[dict[str, Any], str, Any]] = {
 
 @pytest.mark.parametrize(("schema", "text", "expected"), READ.values(), ids=READ)
 def test_arguments_are_read_as_they_were_meant(schema: dict[str, Any], text: str, expected: Any) -> None:
-    given = arguments.resolve(text, schema, is_child=True)
-    assert json.dumps(given) == json.dumps(expected), "true is not 1, nor 5 5.0"
+    resolved = arguments.resolve(text, schema, is_child=True)
+    assert json.dumps(resolved) == json.dumps(expected), "true is not 1, nor 5 5.0"
 
 
 def read(text: str, schema: dict[str, Any], *, is_child: bool = True) -> dict[str, Any] | str:
@@ -213,18 +213,18 @@ HARMLESS = [
 )
 def test_value_with_another_meaning_in_a_command_line_goes_to_no_child(nested: str, value: str) -> None:
     text = nested.replace("{}", json.dumps(value)) if nested != "{}" else json.dumps({"container": value})
-    given = json.loads(text) | {"name": "a"}
+    raw_arguments = json.loads(text) | {"name": "a"}
     with pytest.raises(arguments.UnfitError, match=r"begins with a dash|steps out of where it begins"):
-        arguments.resolve(json.dumps(given), LOG, is_child=True)
-    assert arguments.resolve(json.dumps(given), LOG, is_child=False) == given, (
+        arguments.resolve(json.dumps(raw_arguments), LOG, is_child=True)
+    assert arguments.resolve(json.dumps(raw_arguments), LOG, is_child=False) == raw_arguments, (
         "a server elsewhere has a schema of its own"
     )
 
 
 @pytest.mark.parametrize("value", HARMLESS)
 def test_text_arguments_go_to_every_server(value: str) -> None:
-    given = {"name": value, "labels": {"a": value}, "names": [value], "anything": [{"a": value}]}
-    assert arguments.resolve(json.dumps(given), LOG, is_child=True) == given
+    raw_arguments = {"name": value, "labels": {"a": value}, "names": [value], "anything": [{"a": value}]}
+    assert arguments.resolve(json.dumps(raw_arguments), LOG, is_child=True) == raw_arguments
 
 
 def test_unnamed_member_is_refused_if_it_looks_like_an_option() -> None:
@@ -257,8 +257,8 @@ def test_unnamed_member_is_refused_if_it_looks_like_an_option() -> None:
     ],
 )
 def test_a_schema_may_ask_for_it(schema: dict[str, Any], value: str, is_asked_for: bool) -> None:
-    whole = {"properties": {"flag": schema}, "$defs": {"flag": {"const": "-A"}}}
-    assert (read(json.dumps({"flag": value}), whole) == {"flag": value}) is is_asked_for
+    root = {"properties": {"flag": schema}, "$defs": {"flag": {"const": "-A"}}}
+    assert (read(json.dumps({"flag": value}), root) == {"flag": value}) is is_asked_for
 
 
 def test_a_schema_that_takes_too_long_to_look_at_asks_for_nothing() -> None:
@@ -313,14 +313,14 @@ SCHEMAS = strategies.sampled_from([LOG, QUERY, FREE, NOTHING, {"$ref": "#"}, {"p
 @hypothesis.settings(max_examples=250, deadline=None)
 @hypothesis.given(text=TEXTS, schema=SCHEMAS, is_child=strategies.booleans())
 def test_any_text_of_a_model_is_arguments_or_an_error(text: str, schema: dict[str, Any], is_child: bool) -> None:
-    given = read(text, schema, is_child=is_child)
-    if isinstance(given, str):
-        assert given
+    outcome = read(text, schema, is_child=is_child)
+    if isinstance(outcome, str):
+        assert outcome
         return
-    assert messages.is_plain_json(given)
-    assert messages.storable_json(given) == given
-    json.dumps(given, ensure_ascii=False, allow_nan=False).encode()
-    assert arguments.resolve(json.dumps(given), schema, is_child=is_child) == given, (
+    assert messages.is_plain_json(outcome)
+    assert messages.storable_json(outcome) == outcome
+    json.dumps(outcome, ensure_ascii=False, allow_nan=False).encode()
+    assert arguments.resolve(json.dumps(outcome), schema, is_child=is_child) == outcome, (
         "to read them again changes nothing"
     )
 
@@ -418,11 +418,11 @@ HOSTILE_SCHEMAS = strategies.recursive(
 )
 def test_any_number_or_depth_raises_only_unfit_error(text: str, a: Any, root: dict[str, Any], is_child: bool) -> None:
     schema = root if "properties" in root else root | {"properties": {"a": a}}
-    given = read(text, schema, is_child=is_child)
-    if isinstance(given, str):
-        assert not given.startswith("they hold what no tool can take"), "each is told of for itself"
+    outcome = read(text, schema, is_child=is_child)
+    if isinstance(outcome, str):
+        assert not outcome.startswith("they hold what no tool can take"), "each is told of for itself"
     else:
-        json.dumps(given, allow_nan=False)
+        json.dumps(outcome, allow_nan=False)
     assert isinstance(json.loads(tool_arguments.to_json(text)), dict)
 
 
@@ -445,7 +445,7 @@ def test_a_number_that_json_or_python_cannot_hold_stays_text(text: str, expected
 
 
 class Odd(dict[str, Any]):
-    """A schema that stands for what nobody thought of."""
+    """A schema that stands for errors that no case of the code foresees."""
 
     def __init__(self, error: type[Exception]) -> None:
         super().__init__()
@@ -474,11 +474,11 @@ JSON = strategies.recursive(
 )
 
 
-@hypothesis.given(given=strategies.dictionaries(strategies.text(), JSON, max_size=4))
-def test_json_values_keep_their_types(given: dict[str, Any]) -> None:
-    hypothesis.assume(given.keys() != {tool_arguments.RAW})
-    told = messages.storable_json(given)
-    assert arguments.resolve(json.dumps(given), FREE, is_child=False) == told
+@hypothesis.given(raw_arguments=strategies.dictionaries(strategies.text(), JSON, max_size=4))
+def test_json_values_keep_their_types(raw_arguments: dict[str, Any]) -> None:
+    hypothesis.assume(raw_arguments.keys() != {tool_arguments.RAW})
+    stored = messages.storable_json(raw_arguments)
+    assert arguments.resolve(json.dumps(raw_arguments), FREE, is_child=False) == stored
 
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 64))
@@ -517,8 +517,8 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for 
 @pytest.mark.parametrize("schema", [LOG, QUERY, FREE], ids=["log", "query", "free"])
 def test_no_text_takes_many_steps_or_grows(schema: dict[str, Any], text: str) -> None:
     def length() -> int:
-        given = read(text, schema)
-        return len(given) if isinstance(given, str) else len(json.dumps(given)) // 8
+        outcome = read(text, schema)
+        return len(outcome) if isinstance(outcome, str) else len(json.dumps(outcome)) // 8
 
     assert steps.count(length, packages=("tarsy", "yaml")) < 2_000_000
     assert length() <= max(2000, len(text))

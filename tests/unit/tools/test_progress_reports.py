@@ -1,4 +1,4 @@
-"""What servers say of calls that are under way: who is shown it, and how much of it."""
+"""Reports of servers on calls that are under way: which call shows them, and how much of them."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def plain(text: str) -> str:
 
 @contextmanager
 def under_way(
-    reports: progress.Reports, said: list[str], *, execution: str = "e", mask: Callable[[str], str] = plain
+    reports: progress.Reports, lines: list[str], *, execution: str = "e", mask: Callable[[str], str] = plain
 ) -> Iterator[str]:
     """A call; its token."""
-    with reports.during_call(execution=execution, mask=mask, show=said.append) as meta:
+    with reports.during_call(execution=execution, mask=mask, show=lines.append) as meta:
         assert meta[progress.LOG_LEVEL] == "info"
         token = meta["progress_token"]
         assert isinstance(token, str)
@@ -75,39 +75,39 @@ def notice(method: str, **params: Any) -> message.SessionMessage:
 async def test_progress_of_a_call_is_one_line(
     reports: progress.Reports, method: str, params: dict[str, Any], line: str
 ) -> None:
-    said: list[str] = []
-    with under_way(reports, said) as token:
+    lines: list[str] = []
+    with under_way(reports, lines) as token:
         about = params | ({"progressToken": token} if method == "progress" else {})
         assert reports.takes(notice(method, **about))
-    assert said == [f"{line}\n"]
+    assert lines == [f"{line}\n"]
 
 
 async def test_each_call_gets_only_its_own_progress(reports: progress.Reports) -> None:
-    one: list[str] = []
+    own: list[str] = []
     other: list[str] = []
-    with under_way(reports, one) as first, under_way(reports, other, execution="f") as second:
+    with under_way(reports, own) as first, under_way(reports, other, execution="f") as second:
         assert first != second
         tokens: list[Any] = [first, second, "1", 1, None, [], f"{first}0"]
         for token in tokens:
             assert reports.takes(notice("progress", progressToken=token, progress=1, message=f"of {token}"))
     assert reports.takes(notice("progress", progressToken=first, progress=1)), "it is over"
-    assert (one, other) == ([f"1 of {first}\n"], [f"1 of {second}\n"])
+    assert (own, other) == ([f"1 of {first}\n"], [f"1 of {second}\n"])
 
 
 async def test_log_message_is_shown_only_if_no_other_execution_called_recently(
     reports: progress.Reports, clock: Clock
 ) -> None:
-    """It names no call: it may be about what somebody else asked, in another namespace."""
-    one: list[str] = []
+    """It names no call: it may be about a call of another user, in another namespace."""
+    own: list[str] = []
     other: list[str] = []
-    with under_way(reports, one), under_way(reports, one):
+    with under_way(reports, own), under_way(reports, own):
         reports.takes(notice("message", level="info", data="of its own"))
         with under_way(reports, other, execution="f"):
             reports.takes(notice("message", level="info", data="of either"))
         reports.takes(notice("message", level="info", data="late, of the other"))
         clock.now += progress.LATE_SECONDS + 1
         reports.takes(notice("message", level="info", data="of its own again"))
-    assert (one, other) == (["[info] of its own\n", "[info] of its own again\n"], [])
+    assert (own, other) == (["[info] of its own\n", "[info] of its own again\n"], [])
     assert reports.takes(notice("message", level="info", data="of nothing"))
 
 
@@ -128,7 +128,7 @@ async def test_a_line_is_masked_whole_before_it_is_cut_and_one_that_is_too_long_
     reports: progress.Reports,
 ) -> None:
     seen: list[str] = []
-    said: list[str] = []
+    lines: list[str] = []
 
     def mask(text: str) -> str:
         seen.append(text)
@@ -136,11 +136,11 @@ async def test_a_line_is_masked_whole_before_it_is_cut_and_one_that_is_too_long_
 
     across = "x" * (progress.LINE_MAX - 5) + "secret"
     longest = "y" * (progress.READ_MAX - len("1 "))
-    with under_way(reports, said, mask=mask) as token:
+    with under_way(reports, lines, mask=mask) as token:
         for text in (across, longest, "z" * progress.READ_MAX + "secret"):
             reports.takes(notice("progress", progressToken=token, progress=1, message=text))
     assert seen == [f"1 {across}", f"1 {longest}"]
-    assert said == [
+    assert lines == [
         f"1 {'x' * (progress.LINE_MAX - 5)}[MASKED]"[: progress.LINE_MAX] + "\n",
         f"1 {longest}"[: progress.LINE_MAX] + "\n",
         "[a message that is too long is not shown]\n",
@@ -148,14 +148,14 @@ async def test_a_line_is_masked_whole_before_it_is_cut_and_one_that_is_too_long_
 
 
 async def test_a_line_that_cannot_be_masked_is_withheld(reports: progress.Reports) -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
     def broken(text: str) -> str:
         raise KeyError(text)
 
-    with under_way(reports, said, mask=broken) as token:
+    with under_way(reports, lines, mask=broken) as token:
         reports.takes(notice("progress", progressToken=token, progress=1, message="secret"))
-    assert said == ["[withheld: it could not be masked]\n"]
+    assert lines == ["[withheld: it could not be masked]\n"]
 
 
 async def test_flood_of_progress_shows_a_burst_then_few_lines_and_the_last(
@@ -172,21 +172,21 @@ async def test_flood_of_progress_shows_a_burst_then_few_lines_and_the_last(
         return Later()
 
     monkeypatch.setattr(asyncio.get_running_loop(), "call_later", call_later, raising=False)
-    said: list[str] = []
-    with under_way(reports, said) as token:
+    lines: list[str] = []
+    with under_way(reports, lines) as token:
         for number in range(10_000):
             reports.takes(notice("progress", progressToken=token, progress=number))
-        assert said == [f"{number}\n" for number in range(progress.BURST)]
+        assert lines == [f"{number}\n" for number in range(progress.BURST)]
         ((wait, show),) = later
         assert wait <= 1 / progress.LINES_A_SECOND
         clock.now += wait + 0.001
         show()
-        assert said[-1] == "9999\n"
+        assert lines[-1] == "9999\n"
         for _ in range(20_000):
             clock.now += 0.01
             reports.takes(notice("progress", progressToken=token, progress=1))
         seconds = 200 + wait
-        assert len(said) <= progress.BURST + 1 + seconds * progress.LINES_A_SECOND
+        assert len(lines) <= progress.BURST + 1 + seconds * progress.LINES_A_SECOND
         later.clear()
         reports.takes(notice("progress", progressToken=token, progress=2))
         reports.takes(notice("progress", progressToken=token, progress=3))
@@ -194,12 +194,12 @@ async def test_flood_of_progress_shows_a_burst_then_few_lines_and_the_last(
 
 
 async def test_a_call_shows_no_more_than_so_many_lines(reports: progress.Reports, clock: Clock) -> None:
-    said: list[str] = []
-    with under_way(reports, said) as token:
+    lines: list[str] = []
+    with under_way(reports, lines) as token:
         for number in range(2 * progress.LINES_MAX):
             clock.now += 1.0
             reports.takes(notice("progress", progressToken=token, progress=number))
-    assert len(said) == progress.LINES_MAX
+    assert len(lines) == progress.LINES_MAX
 
 
 JSON = strategies.recursive(
@@ -215,12 +215,12 @@ JSON = strategies.recursive(
     ),
 )
 def test_any_progress_is_a_printable_line_or_none(method: str, params: dict[str, Any]) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     reports = progress.Reports(clock=Clock())
-    with under_way(reports, said) as token:
+    with under_way(reports, lines) as token:
         assert reports.takes(notice(method, **params, progressToken=token))
-    assert len(said) <= 1
-    for line in said:
+    assert len(lines) <= 1
+    for line in lines:
         assert line.endswith("\n")
         assert line[:-1].isprintable()
         line.encode()

@@ -1,4 +1,4 @@
-"""What becomes of an MCP server's answer: text as it is, the rest by its name, nothing twice, and all of it masked."""
+"""Output made of an MCP server's answer: text as it is, the rest by its name, nothing twice, all masked."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def embedded(resource: types.TextResourceContents | types.BlobResourceContents) 
     return types.EmbeddedResource(type="resource", resource=resource)
 
 
-def texts(*said: str) -> list[types.ContentBlock]:
-    return [types.TextContent(type="text", text=text) for text in said]
+def texts(*lines: str) -> list[types.ContentBlock]:
+    return [types.TextContent(type="text", text=text) for text in lines]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_content_that_is_no_text_is_named_with_type_and_size(content: list[types
 
 
 @pytest.mark.parametrize(
-    ("said", "structured"),
+    ("lines", "structured"),
     [
         (['{"phase": "Läuft", "n": 1}'], {"n": 1, "phase": "Läuft"}),
         (["3"], {"result": 3}),
@@ -83,9 +83,9 @@ def test_content_that_is_no_text_is_named_with_type_and_size(content: list[types
         ),
     ],
 )
-def test_structured_content_that_the_text_repeats_is_not_appended(said: list[str], structured: Any) -> None:
-    output = results.to_output(types.CallToolResult(content=texts(*said), structured_content=structured))
-    assert output.text == "\n".join(said)
+def test_structured_content_that_the_text_repeats_is_not_appended(lines: list[str], structured: Any) -> None:
+    output = results.to_output(types.CallToolResult(content=texts(*lines), structured_content=structured))
+    assert output.text == "\n".join(lines)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_object_that_is_sent_as_text_and_as_structure_appears_once(
 
 
 def test_an_error_stays_one_and_is_never_without_words() -> None:
-    said = results.to_output(types.CallToolResult(content=[TEXT], is_error=True))
-    assert said == ports.ToolOutput(text="web-0 is Running", failed=True)
+    output = results.to_output(types.CallToolResult(content=[TEXT], is_error=True))
+    assert output == ports.ToolOutput(text="web-0 is Running", failed=True)
     silent = results.to_output(types.CallToolResult(content=[], is_error=True))
     assert silent == ports.ToolOutput(text="the tool failed, and did not say why", failed=True)
 
@@ -191,10 +191,10 @@ async def test_text_that_is_not_masked_in_time_is_withheld_except_its_beginning(
     assert "cnry" not in output.text
     assert not output.failed
     if size == 2_000_000:
-        shown, told = output.text.rsplit("\n", 1)
-        assert text.startswith(shown.replace("[MASKED:password]", "cnryKd9xQw"))
-        assert results.BEGINNING - 100 < len(shown) < results.BEGINNING + 100
-        assert told.startswith("[withheld: about 1,934,464 more characters: there was no time to look through")
+        start, note = output.text.rsplit("\n", 1)
+        assert text.startswith(start.replace("[MASKED:password]", "cnryKd9xQw"))
+        assert results.BEGINNING - 100 < len(start) < results.BEGINNING + 100
+        assert note.startswith("[withheld: about 1,934,464 more characters: there was no time to look through")
         assert output.length == size
     elif size == 100:
         assert (output.text, output.length) == (masker.withheld(100), 100)
@@ -214,15 +214,15 @@ async def test_cut_of_the_beginning_shows_no_part_of_a_secret(monkeypatch: pytes
     monkeypatch.setattr(results, "MASKED_BEYOND", 100)
     mask = masker.Masker(groups=["security"]).text
     secret = "cnryKd9xQwZZ7fGh"
-    for place in range(150, 320):
-        text = ("x " * 300)[:place] + f" token={secret} " + "y " * 2000
+    for offset in range(150, 320):
+        text = ("x " * 300)[:offset] + f" token={secret} " + "y " * 2000
 
         def slow(text: str) -> str:
             return masker.withheld(len(text)) if len(text) > 300 else mask(text)
 
         output = await cleaned(text, slow)
         assert output.length == len(text)
-        assert "cnry" not in output.text, place
+        assert "cnry" not in output.text, offset
 
 
 async def test_result_longer_than_the_limit_is_cut_in_its_middle(monkeypatch: pytest.MonkeyPatch) -> None:

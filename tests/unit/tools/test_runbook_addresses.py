@@ -1,4 +1,4 @@
-"""Which addresses may be asked for a runbook. Whoever writes an alert chooses them, so all of it is hostile."""
+"""Addresses that may be asked for a runbook. The author of an alert chooses them, so all of it is hostile."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tarsy.transcript import ports
 ALLOWED = ("github.com", "raw.githubusercontent.com", "runbooks.example.com")
 
 
-def asked(url: str, *, loopback: bool = False) -> str:
-    """What is asked for `url`."""
+def requested(url: str, *, loopback: bool = False) -> str:
+    """Return the address that is asked for `url`."""
     return str(client.checked_url(url, allowed=ALLOWED, loopback=loopback))
 
 
@@ -37,7 +37,7 @@ def asked(url: str, *, loopback: bool = False) -> str:
     ],
 )
 def test_an_address_is_asked_for_the_file_that_it_means(url: str, file: str) -> None:
-    assert asked(url) == file
+    assert requested(url) == file
 
 
 REFUSED = [
@@ -72,20 +72,20 @@ REFUSED = [
 @pytest.mark.parametrize("url", REFUSED)
 def test_address_that_is_not_plain_or_not_allowed_is_not_requested(url: str) -> None:
     with pytest.raises(ports.RunbookError):
-        asked(url)
+        requested(url)
 
 
 @pytest.mark.parametrize("url", ["http://localhost:8080/a", "http://127.0.0.1:8080/a", "https://[::1]/a"])
 def test_this_machine_is_asked_in_development_only(url: str) -> None:
-    assert asked(url, loopback=True) == url
+    assert requested(url, loopback=True) == url
     with pytest.raises(ports.RunbookError, match="only with --insecure-dev"):
-        asked(url)
+        requested(url)
 
 
 @pytest.mark.parametrize("url", ["http://github.com/a", "http://127.0.0.2/a", "http://[::ffff:127.0.0.1]/a"])
 def test_development_opens_nothing_else(url: str) -> None:
     with pytest.raises(ports.RunbookError):
-        asked(url, loopback=True)
+        requested(url, loopback=True)
 
 
 _PIECES = st.sampled_from(
@@ -97,15 +97,15 @@ _PIECES = st.sampled_from(
 @example("https://github.com/o/r/blob/main/../../../../a", False)
 def test_every_requested_address_has_an_allowed_host_in_all_parsers(url: str, of_host: bool) -> None:
     try:
-        found = client.checked_url(("https://github.com" if of_host else "") + url, allowed=ALLOWED, loopback=False)
+        checked = client.checked_url(("https://github.com" if of_host else "") + url, allowed=ALLOWED, loopback=False)
     except ports.RunbookError:
         return
-    assert (found.scheme, found.port, found.user, found.password) == ("https", 443, None, None)
-    assert found.raw_host in ALLOWED
-    again = urllib.parse.urlsplit(str(found))
-    assert (again.scheme, again.netloc) == ("https", found.raw_host)
-    assert str(found).isascii()
-    assert not set(" \t\r\n\0\\") & set(str(found))
+    assert (checked.scheme, checked.port, checked.user, checked.password) == ("https", 443, None, None)
+    assert checked.raw_host in ALLOWED
+    again = urllib.parse.urlsplit(str(checked))
+    assert (again.scheme, again.netloc) == ("https", checked.raw_host)
+    assert str(checked).isascii()
+    assert not set(" \t\r\n\0\\") & set(str(checked))
 
 
 OURS = [

@@ -1,4 +1,4 @@
-"""Arguments held against schemas: as a validator in another language does it, and within bounds whoever wrote them."""
+"""Arguments held against schemas: as another validator does it, and within bounds whatever the schema."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ PATTERNS = strategies.sampled_from(["^a", "b$", "^[ab]+$", "-", "^$", "a{2}", "(
 TYPES = strategies.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
 
 
-def kept(inner: strategies.SearchStrategy[Any]) -> strategies.SearchStrategy[Any]:
+def checked_keywords(inner: strategies.SearchStrategy[Any]) -> strategies.SearchStrategy[Any]:
     """Schemas of all that is looked at."""
     several = strategies.lists(inner, min_size=1, max_size=3)
     named = strategies.dictionaries(NAMES, inner, max_size=3)
@@ -142,38 +142,38 @@ LEFT = strategies.fixed_dictionaries(
         "x-unknown": strategies.text(),
     },
 )
-"""What only the server looks at, or of which some is not looked at."""
+"""Keywords that only the server looks at, or of which some is not looked at."""
 PARTS = strategies.booleans() | strategies.recursive(
-    strategies.booleans() | kept(strategies.booleans()), kept, max_leaves=6
+    strategies.booleans() | checked_keywords(strategies.booleans()), checked_keywords, max_leaves=6
 )
 
 
-def whole(schema: Any, one: Any, other: Any) -> dict[str, Any]:
+def whole(schema: Any, first: Any, other: Any) -> dict[str, Any]:
     """With something to refer to, which refers to nothing itself."""
-    return {"allOf": [schema], "$defs": {"a": one, "b": other}}
+    return {"allOf": [schema], "$defs": {"a": first, "b": other}}
 
 
 WITHOUT_REFERENCES = strategies.booleans() | strategies.fixed_dictionaries({"type": TYPES})
 
 
 @hypothesis.settings(max_examples=150, deadline=None)
-@hypothesis.given(schema=PARTS, one=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
-def test_checked_keywords_agree_with_another_validator(schema: Any, one: Any, other: Any, value: Any) -> None:
-    root = whole(schema, one, other)
+@hypothesis.given(schema=PARTS, first=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
+def test_checked_keywords_agree_with_another_validator(schema: Any, first: Any, other: Any, value: Any) -> None:
+    root = whole(schema, first, other)
     assert (not schemas.Schema(root).faults(value)) == jsonschema_rs.is_valid(root, value)
 
 
 @hypothesis.settings(max_examples=120, deadline=None)
-@hypothesis.given(schema=PARTS, left=LEFT, one=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
+@hypothesis.given(schema=PARTS, left=LEFT, first=WITHOUT_REFERENCES, other=WITHOUT_REFERENCES, value=VALUES)
 def test_value_that_the_schema_allows_is_not_refused(
-    schema: Any, left: dict[str, Any], one: Any, other: Any, value: Any
+    schema: Any, left: dict[str, Any], first: Any, other: Any, value: Any
 ) -> None:
-    root = whole(schema, one, other) | left
+    root = whole(schema, first, other) | left
     hypothesis.assume(schemas.Schema(root).faults(value))
     assert not jsonschema_rs.is_valid(root, value)
 
 
-# --- whoever wrote them -----------------------------------------------------------------------------------------------
+# --- any author of a schema -------------------------------------------------------------------------------------------
 
 
 @hypothesis.settings(max_examples=120, deadline=None)
@@ -203,10 +203,10 @@ def test_value_that_the_schema_allows_is_not_refused(
     value=VALUES,
 )
 def test_invalid_schema_restricts_by_its_valid_parts_and_raises_no_error(schema: Any, value: Any) -> None:
-    found = schemas.Schema(schema)
-    found.faults(value)
-    found.subschemas(found.below(found.of_root(), "a"))
-    found.subschemas(found.below(found.of_root(), 0))
+    parsed = schemas.Schema(schema)
+    parsed.faults(value)
+    parsed.subschemas(parsed.below(parsed.of_root(), "a"))
+    parsed.subschemas(parsed.below(parsed.of_root(), 0))
 
 
 def doubling(times: int) -> dict[str, Any]:
@@ -279,9 +279,9 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
 def test_a_hostile_schema_takes_a_bounded_number_of_steps(schema: Any, value: Any) -> None:
     def use() -> None:
         schemas.Schema(schema).faults(value)
-        found = schemas.Schema(schema)
+        parsed = schemas.Schema(schema)
         for _ in range(1000):
-            found.subschemas(found.below(found.of_root(), 0))
+            parsed.subschemas(parsed.below(parsed.of_root(), 0))
 
     assert steps.count(use) < 2_000_000
 

@@ -36,7 +36,7 @@ def test_a_line_is_a_line_of_our_log_with_the_servers_name(
     assert caplog.messages == ["ready", "listening"]
     spoken.close()
     assert caplog.messages == ["ready", "listening", "bye"]
-    assert {(vars(found)["action"], vars(found)["server"]) for found in caplog.records} == {("mcp_stderr", "k8s")}
+    assert {(vars(record)["action"], vars(record)["server"]) for record in caplog.records} == {("mcp_stderr", "k8s")}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is taken of the tools that a server offers."""
+"""The part that is taken of the tools that a server offers."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def offered(*tools: types.Tool) -> listing.ToolList:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "text"),
     [(TimeoutError(), "it does not answer"), (TimeoutError("of its own"), "of its own"), (EOFError(), "EOFError")],
 )
-def test_error_without_a_message_is_reported(error: Exception, told: str) -> None:
-    assert wire.error_text(error) == told
+def test_error_without_a_message_is_reported(error: Exception, text: str) -> None:
+    assert wire.error_text(error) == text
 
 
 @pytest.mark.parametrize("name", ["get", "pods.list", "a-b:c_d", "9", "x" * 59])
@@ -36,9 +36,9 @@ def test_tool_is_listed_with_all_its_fields(name: str) -> None:
     hints = types.ToolAnnotations(read_only_hint=True)
     offer = offered(tool(name, description="It gets.", annotations=hints))
     assert (offer.problem, offer.left_out) == ("", [])
-    [found] = offer.tools
-    assert (found.name, found.description, found.input_schema) == (name, "It gets.", NAMED)
-    assert found.annotations == hints
+    [listed] = offer.tools
+    assert (listed.name, listed.description, listed.input_schema) == (name, "It gets.", NAMED)
+    assert listed.annotations == hints
 
 
 def test_a_title_stands_for_a_missing_description() -> None:
@@ -50,14 +50,14 @@ def test_a_title_stands_for_a_missing_description() -> None:
 )
 def test_tool_whose_name_a_provider_would_refuse_is_left_out_and_reported(name: str) -> None:
     offer = offered(tool("get"), tool(name), tool("list"))
-    assert [found.name for found in offer.tools] == ["get", "list"]
+    assert [listed.name for listed in offer.tools] == ["get", "list"]
     assert offer.problem == "has 1 tool that is left out, because of its name"
     assert all(text.isprintable() and len(text) < 400 for text in offer.left_out)
 
 
 def test_a_name_that_is_there_twice_is_left_out() -> None:
     offer = offered(tool("get", description="first"), tool("get", description="second"))
-    assert [found.description for found in offer.tools] == ["first"]
+    assert [listed.description for listed in offer.tools] == ["first"]
     assert offer.problem
 
 
@@ -86,11 +86,11 @@ def test_a_long_description_is_cut() -> None:
 def test_a_schema_that_cannot_be_stored_or_is_too_long_is_shown_as_any_object(default: object) -> None:
     """It would break the commit that it is stored with, or each read of that."""
     odd = tool("get").model_copy(update={"input_schema": NAMED | {"default": default}})
-    assert [found.input_schema for found in offered(odd, tool("list")).tools] == [{"type": "object"}, NAMED]
+    assert [listed.input_schema for listed in offered(odd, tool("list")).tools] == [{"type": "object"}, NAMED]
 
 
 def test_other_fields_of_a_tool_are_dropped() -> None:
     """Icons, metadata and the schema of its results may be as large as a message."""
     large = {"x": "y" * 10**6}
-    [found] = offered(tool("get", outputSchema={"type": "object", **large}, _meta=large)).tools
-    assert len(found.model_dump_json()) < 1000
+    [listed] = offered(tool("get", outputSchema={"type": "object", **large}, _meta=large)).tools
+    assert len(listed.model_dump_json()) < 1000

@@ -1,4 +1,4 @@
-"""What a server offers, asked for page by page."""
+"""The tools that a server offers, asked for page by page."""
 
 from __future__ import annotations
 

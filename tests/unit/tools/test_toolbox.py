@@ -167,8 +167,8 @@ def call(name: str, arguments: str = '{"name": "web-0"}') -> messages.ToolCall:
 
 
 def test_a_tool_may_be_repeated_only_if_it_says_so(box: toolbox.PoolToolbox) -> None:
-    shown = {spec.name: spec.idempotent for spec in box.specs if spec.name.startswith("k8s.")}
-    assert shown == {
+    by_name = {spec.name: spec.idempotent for spec in box.specs if spec.name.startswith("k8s.")}
+    assert by_name == {
         "k8s.get": True,
         "k8s.scale": True,
         "k8s.restart": False,
@@ -295,8 +295,8 @@ async def test_a_connection_that_closes_under_a_call_is_reported_and_the_outcome
     assert (output.failed, output.away, k8s.broken) == (True, True, [await k8s.client()])
 
 
-async def counted(box: toolbox.PoolToolbox, name: str, given: str) -> tuple[ports.ToolOutput, int]:
-    """What a call comes to, and how often the lease was asked for."""
+async def counted(box: toolbox.PoolToolbox, name: str, argument: str) -> tuple[ports.ToolOutput, int]:
+    """Return the output of a call, and how often the lease was asked for."""
     asked = 0
 
     async def lease() -> None:
@@ -304,7 +304,7 @@ async def counted(box: toolbox.PoolToolbox, name: str, given: str) -> tuple[port
         asked += 1
 
     output = await box.call(
-        call(f"k8s.{name}", f'{{"name": "{given}"}}'), ports.Scope(execution="e", ensure_lease=lease)
+        call(f"k8s.{name}", f'{{"name": "{argument}"}}'), ports.Scope(execution="e", ensure_lease=lease)
     )
     return output, asked
 
@@ -327,7 +327,7 @@ async def test_a_call_is_made_again_only_once(box: toolbox.PoolToolbox, k8s: Con
 async def test_a_call_that_may_have_changed_something_is_never_made_again(
     box: toolbox.PoolToolbox, k8s: Connected, name: str
 ) -> None:
-    """Not even one that is idempotent: it might undo what somebody has done since."""
+    """Not even one that is idempotent: it might undo what a person has done since."""
     output, asked = await counted(box, name, "lost once")
     assert output.text == "The connection to 'k8s' closed during the call; its outcome is unknown"
     assert (asked, len(k8s.broken)) == (1, 1)
@@ -336,11 +336,11 @@ async def test_a_call_that_may_have_changed_something_is_never_made_again(
 async def test_a_tool_that_only_read_and_may_write_by_now_is_not_called_as_one_that_reads(
     box: toolbox.PoolToolbox, k8s: Connected
 ) -> None:
-    """Who has begun with it calls it beside others, and would call it again."""
+    """An execution that has begun with it calls it beside others, and would call it again."""
     k8s.tools = [tool("get", destructive_hint=True)]
     output = await box.call(call("k8s.get"), replace(SCOPE, only_reads=True))
-    told = "'k8s.get' was not called: it is not the same tool any more, and may write now"
-    assert output == ports.ToolOutput(text=told, failed=True)
+    text = "'k8s.get' was not called: it is not the same tool any more, and may write now"
+    assert output == ports.ToolOutput(text=text, failed=True)
     assert not (await box.call(call("k8s.get"), SCOPE)).failed
 
 
@@ -427,28 +427,28 @@ async def test_a_result_that_cannot_be_masked_is_withheld(
 
 
 async def test_a_server_may_have_fingerprints_which_are_the_investigations_own(k8s: Connected) -> None:
-    async def looks(investigation: str) -> str:
+    async def result_for(investigation: str) -> str:
         box = toolbox.PoolToolbox([k8s], limits=platforms.Limits(), selection=ALL)
         scope = dataclasses.replace(SCOPE, investigation=investigation)
         return (await box.call(call("k8s.get", '{"name": "a", "password": "cnry4Kd9xQ"}'), scope)).text
 
-    plain = await looks("one")
+    plain = await result_for("one")
     assert "'password': '[MASKED:password]'" in plain
     k8s.mask = platforms.DataMasking(fingerprints=True).masker(NO_SECRETS).text
-    one, two, again = [await looks(name) for name in ("one", "two", "one")]
-    assert re.search(r"'password': '\[MASKED:password:[0-9a-f]{4}\]'", one)
-    assert one == again != two
-    assert await looks("") == plain
+    first, two, again = [await result_for(name) for name in ("one", "two", "one")]
+    assert re.search(r"'password': '\[MASKED:password:[0-9a-f]{4}\]'", first)
+    assert first == again != two
+    assert await result_for("") == plain
 
 
 def test_a_tool_is_offered_without_the_secrets_in_its_description_and_schema() -> None:
     schema = {"type": "object", "properties": {"password": {"type": "string", "description": "DB_PASSWORD=cnry4Kd9xQ"}}}
     tool = types.Tool(name="t", description="Looks with ghp_abcdefghijklmnopqrstuvwxyz0123456789", input_schema=schema)
     mask = masker.Masker(groups=["security"]).text
-    shown = listing.masked_tool(tool, mask)
-    assert shown.description == "Looks with [MASKED:github_token]"
-    assert shown.input_schema["properties"]["password"]["description"] == "DB_PASSWORD=[MASKED:password]"
-    assert listing.masked_tool(shown, mask) is shown
+    masked = listing.masked_tool(tool, mask)
+    assert masked.description == "Looks with [MASKED:github_token]"
+    assert masked.input_schema["properties"]["password"]["description"] == "DB_PASSWORD=[MASKED:password]"
+    assert listing.masked_tool(masked, mask) is masked
     broken = listing.masked_tool(tool, lambda _: "[")
     assert (broken.description, broken.input_schema) == ("[", {"type": "object"})
 

@@ -14,9 +14,9 @@ NAMES = ("e0", "e1", "e2")
 LOST = ports.LeaseLostError("another worker has it")
 
 
-def answered(name: str, turn: int = 0) -> entries.Answered:
-    said = messages.Message(role="assistant", text=f"{name} says {turn}")
-    return entries.Answered(execution=name, turn=turn, messages=(said,), call=CALL)
+def answered(name: str, call_number: int = 0) -> entries.Answered:
+    message = messages.Message(role="assistant", text=f"{name} says {call_number}")
+    return entries.Answered(execution=name, turn=call_number, messages=(message,), call=CALL)
 
 
 def ended(name: str) -> entries.ExecutionEnded:
@@ -88,7 +88,7 @@ async def waiting(*tasks: asyncio.Task[None]) -> None:
     assert not any(task.done() for task in tasks)
 
 
-def said(so_far: record.Record, name: str) -> list[str]:
+def texts_of(so_far: record.Record, name: str) -> list[str]:
     return [message.text for message in so_far.executions[name].log]
 
 
@@ -103,15 +103,15 @@ async def test_commits_that_come_at_once_are_all_kept_in_their_order_and_in_two_
     await gate.came()
     await waiting(tasks[1], tasks[2])
     assert tasks[0].done(), "it does not wait for those behind it"
-    assert (said(so_far, "e0"), said(so_far, "e1")) == (["e0 says 0"], [])
+    assert (texts_of(so_far, "e0"), texts_of(so_far, "e1")) == (["e0 says 0"], [])
     gate.let()
     await asyncio.gather(*tasks)
     assert gate.kept == [[answered("e0")], [answered("e1"), answered("e2")]]
     assert gate.most_inside == 1
-    assert [said(so_far, name) for name in NAMES] == [[f"{name} says 0"] for name in NAMES]
+    assert [texts_of(so_far, name) for name in NAMES] == [[f"{name} says 0"] for name in NAMES]
 
 
-async def test_what_becomes_true_together_stays_together_and_unmixed(
+async def test_entries_of_one_commit_stay_together_and_unmixed(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     pairs = [(answered(name), ended(name)) for name in NAMES]
@@ -127,10 +127,10 @@ async def test_what_becomes_true_together_stays_together_and_unmixed(
 async def test_alone_each_commit_is_a_batch_of_its_own(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate
 ) -> None:
-    for turn in range(3):
+    for call_number in range(3):
         gate.let()
-        await commits.commit(answered("e0", turn))
-    assert gate.kept == [[answered("e0", turn)] for turn in range(3)]
+        await commits.commit(answered("e0", call_number))
+    assert gate.kept == [[answered("e0", call_number)] for call_number in range(3)]
 
 
 async def test_a_commit_is_not_told_as_kept_before_the_record_holds_it(
@@ -139,10 +139,10 @@ async def test_a_commit_is_not_told_as_kept_before_the_record_holds_it(
     task = asyncio.create_task(commits.commit(answered("e0")))
     await gate.came()
     await waiting(task)
-    assert said(so_far, "e0") == []
+    assert texts_of(so_far, "e0") == []
     gate.let()
     await task
-    assert said(so_far, "e0") == ["e0 says 0"]
+    assert texts_of(so_far, "e0") == ["e0 says 0"]
 
 
 @pytest.mark.parametrize("how", ["by the next commit", "by settle"])
@@ -157,12 +157,12 @@ async def test_a_commit_that_is_cancelled_while_it_waits_is_kept_all_the_same(
         await second
     gate.let()
     await first
-    assert said(so_far, "e1") == [], "nobody has written it yet"
+    assert texts_of(so_far, "e1") == [], "nobody has written it yet"
     gate.let()
     await (commits.settle() if how == "by settle" else commits.commit(answered("e2")))
     others = [] if how == "by settle" else [answered("e2")]
     assert gate.kept == [[answered("e0")], [answered("e1"), *others]]
-    assert said(so_far, "e1") == ["e1 says 0"]
+    assert texts_of(so_far, "e1") == ["e1 says 0"]
 
 
 @pytest.mark.parametrize("how", ["by the next commit", "by one that waits", "by settle"])
@@ -188,7 +188,7 @@ async def test_a_batch_whose_writing_is_cancelled_is_written_again_as_it_was(
     again = [answered("e0"), ended("e0")]
     assert gate.tried[:2] == [again, again], "nothing was added to it: half of it may be there already"
     assert gate.kept == [again] if how == "by settle" else [again, [answered("e1")]]
-    assert said(so_far, "e0") == ["e0 says 0"]
+    assert texts_of(so_far, "e0") == ["e0 says 0"]
 
 
 async def test_a_batch_of_several_is_kept_though_the_one_who_wrote_it_is_cancelled(
@@ -206,10 +206,10 @@ async def test_a_batch_of_several_is_kept_though_the_one_who_wrote_it_is_cancell
     await tasks[2]
     both = [answered("e1"), answered("e2")]
     assert (gate.tried, gate.kept) == ([[answered("e0")], both, both], [[answered("e0")], both])
-    assert [said(so_far, name) for name in NAMES] == [[f"{name} says 0"] for name in NAMES]
+    assert [texts_of(so_far, name) for name in NAMES] == [[f"{name} says 0"] for name in NAMES]
 
 
-async def test_to_settle_what_is_settled_writes_nothing(
+async def test_settle_writes_nothing_if_all_is_settled(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate
 ) -> None:
     await commits.settle()
@@ -232,7 +232,7 @@ async def test_settle_waits_for_a_commit_that_is_under_way_and_for_those_behind_
     await waiting(settling)
     gate.let()
     await settling
-    assert (said(so_far, "e0"), said(so_far, "e1")) == (["e0 says 0"], ["e1 says 0"])
+    assert (texts_of(so_far, "e0"), texts_of(so_far, "e1")) == (["e0 says 0"], ["e1 says 0"])
     await asyncio.gather(*tasks)
 
 
@@ -243,14 +243,14 @@ async def test_once_the_lease_is_lost_all_who_wait_and_all_later_commits_are_tol
     await gate.came()
     await waiting(*tasks)
     gate.let(LOST)
-    told = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [type(one) for one in told] == [ports.LeaseLostError] * 3
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ports.LeaseLostError] * 3
     with pytest.raises(ports.LeaseLostError):
         await commits.commit(answered("e0"))
     with pytest.raises(ports.LeaseLostError):
         await commits.settle()
     assert gate.tried == [[answered("e0")]], "nobody tries again"
-    assert [said(so_far, name) for name in NAMES] == [[], [], []]
+    assert [texts_of(so_far, name) for name in NAMES] == [[], [], []]
 
 
 async def test_a_lost_lease_is_told_of_a_commit_whose_caller_had_gone(
@@ -283,10 +283,10 @@ async def test_an_entry_that_cannot_follow_is_refused_and_harms_nobody_elses(
     gate.let()
     await asyncio.gather(first, second, third)
     assert gate.kept == [[answered("e0"), ended("e0")], [answered("e1"), ended("e1"), answered("e2")]]
-    assert said(so_far, "e2") == ["e2 says 0"], "of the refused commit nothing was kept, not its good half either"
+    assert texts_of(so_far, "e2") == ["e2 says 0"], "of the refused commit nothing was kept, not its good half either"
 
 
-async def test_what_follows_something_that_only_waits_may_wait_too(
+async def test_commit_behind_commits_that_only_wait_may_wait_too(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name), ended(name))) for name in NAMES]
@@ -311,4 +311,4 @@ async def test_an_error_of_ours_while_writing_reaches_its_caller_and_the_batch_s
         await first
     gate.let()
     await commits.settle()
-    assert (gate.kept, said(so_far, "e0")) == ([[answered("e0")]], ["e0 says 0"])
+    assert (gate.kept, texts_of(so_far, "e0")) == ([[answered("e0")]], ["e0 says 0"])

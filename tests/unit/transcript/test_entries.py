@@ -417,7 +417,7 @@ SAMPLES: dict[str, entries.Entry] = {
 
 
 def columns(entry: entries.Entry) -> dict[str, Any]:
-    """What the log's columns say of where an entry belongs."""
+    """Return the values of the log's columns that say where an entry belongs."""
     return {
         "run": getattr(entry, "run", 3),
         "stage": getattr(entry, "stage", "look"),
@@ -434,14 +434,14 @@ def test_there_is_a_sample_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("entry", SAMPLES.values(), ids=SAMPLES)
-def test_what_is_stored_comes_back_as_it_was(entry: entries.Entry) -> None:
+def test_stored_entry_comes_back_as_it_was(entry: entries.Entry) -> None:
     stored = entry_versions.encode(entry)
     assert (stored.kind, stored.version) == (type(entry).__name__, entry_versions.VERSIONS[type(entry).__name__])
     assert decoded(stored, entry) == entry
 
 
 @pytest.mark.parametrize("name", ["ExecutionStarted", "Answered"])
-def test_even_a_key_that_is_no_unicode_comes_back_as_it_was(name: str) -> None:
+def test_key_that_is_no_unicode_comes_back_as_it_was(name: str) -> None:
     odd = {"\ud83d": 1}
     entry = SAMPLES[name]
     if isinstance(entry, entries.Answered):
@@ -467,12 +467,12 @@ def strings(value: Any) -> Iterator[str]:
         case str():
             yield value
         case dict():
-            for key, item in value.items():
+            for key, inner in value.items():
                 yield key
-                yield from strings(item)
+                yield from strings(inner)
         case list():
-            for item in value:
-                yield from strings(item)
+            for inner in value:
+                yield from strings(inner)
 
 
 @pytest.mark.parametrize(
@@ -485,7 +485,7 @@ def strings(value: Any) -> Iterator[str]:
         ("StageEnded", None),
     ],
 )
-def test_only_what_providers_and_servers_wrote_is_opaque(name: str, opaque: set[str] | None) -> None:
+def test_opaque_parts_are_those_alone_that_providers_and_servers_wrote(name: str, opaque: set[str] | None) -> None:
     stored = entry_versions.encode(SAMPLES[name])
     assert (None if stored.opaque is None else set(json.loads(stored.opaque))) == opaque
 
@@ -513,8 +513,8 @@ def test_an_unknown_kind_and_a_newer_version_are_unreadable_and_told_as_such(
     kind: str, version: int, problem: str
 ) -> None:
     stored = entry_versions.Stored(kind=kind, version=version, body="not even JSON")
-    found = entry_versions.decode(stored, run=0, stage="look", execution="e0")
-    assert found == entries.Unreadable(kind=kind, version=version, problem=problem)
+    decoded_entry = entry_versions.decode(stored, run=0, stage="look", execution="e0")
+    assert decoded_entry == entries.Unreadable(kind=kind, version=version, problem=problem)
 
 
 @pytest.mark.parametrize(
@@ -548,21 +548,21 @@ def test_a_row_that_is_not_what_it_should_be_is_unreadable_and_says_where(
     name: str, change: dict[str, Any], problem: str
 ) -> None:
     stored = replace(entry_versions.encode(SAMPLES[name]), **change)
-    found = decoded(stored, SAMPLES[name])
-    assert isinstance(found, entries.Unreadable)
-    assert (found.kind, found.version) == (stored.kind, stored.version)
-    assert found.problem.startswith(f"it does not have its shape: {problem}")
+    decoded_entry = decoded(stored, SAMPLES[name])
+    assert isinstance(decoded_entry, entries.Unreadable)
+    assert (decoded_entry.kind, decoded_entry.version) == (stored.kind, stored.version)
+    assert decoded_entry.problem.startswith(f"it does not have its shape: {problem}")
 
 
 def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The places of all objects in some JSON."""
     if isinstance(value, dict):
         yield at
-        for key, item in value.items():
-            yield from places(item, (*at, key))
+        for key, inner in value.items():
+            yield from places(inner, (*at, key))
     elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from places(item, (*at, index))
+        for index, inner in enumerate(value):
+            yield from places(inner, (*at, index))
 
 
 @pytest.mark.parametrize("name", ["ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered"])
@@ -570,14 +570,14 @@ def test_a_field_that_is_unknown_here_is_not_dropped_however_deep_it_stands(name
     """A shape that has grown has another version; a row that says otherwise was not written by us."""
     stored = entry_versions.encode(SAMPLES[name])
     tried = 0
-    for place in places(json.loads(stored.body)):
+    for path in places(json.loads(stored.body)):
         body = json.loads(stored.body)
         inner = body
-        for step in place:
+        for step in path:
             inner = inner[step]
         inner["colour"] = "blue"
-        found = decoded(replace(stored, body=json.dumps(body)), SAMPLES[name])
-        assert isinstance(found, entries.Unreadable), place
+        decoded_entry = decoded(replace(stored, body=json.dumps(body)), SAMPLES[name])
+        assert isinstance(decoded_entry, entries.Unreadable), path
         tried += 1
     assert tried >= 3
 
@@ -610,14 +610,14 @@ def bent(value: Any, source: random.Random) -> Any:
         return source.choice(JUNK)
     if isinstance(value, list):
         changed = list(value)
-        place = source.randrange(len(changed))
+        index = source.randrange(len(changed))
         match source.randrange(4):
             case 0:
-                del changed[place]
+                del changed[index]
             case 1:
-                changed.insert(place, source.choice(JUNK))
+                changed.insert(index, source.choice(JUNK))
             case _:
-                changed[place] = bent(changed[place], source)
+                changed[index] = bent(changed[index], source)
         return changed
     bowed = dict(value)
     key = source.choice(sorted(bowed))
@@ -649,25 +649,25 @@ def test_whatever_junk_a_row_holds_it_is_decoded_or_unreadable_and_never_raises(
                 change["opaque"] = json.dumps(bent(opaque, source))
             case 2:
                 change = {"opaque": json.dumps(bent(opaque, source))}
-        found = decoded(replace(stored, **change), entry)
-        logged = entries.Logged(seq=1, at=datetime.now(UTC), claim=1, entry=found, **columns(entry))
+        decoded_entry = decoded(replace(stored, **change), entry)
+        logged = entries.Logged(seq=1, at=datetime.now(UTC), claim=1, entry=decoded_entry, **columns(entry))
         assert all(event.seq == 1 for event in timeline.fold([logged])), "its timeline can be told"
-        if isinstance(found, entries.Unreadable):
+        if isinstance(decoded_entry, entries.Unreadable):
             unreadable += 1
-            assert found.problem
+            assert decoded_entry.problem
         else:
-            assert type(found) is type(entry)
+            assert type(decoded_entry) is type(entry)
     assert unreadable > 50
 
 
-def test_what_is_kept_beside_the_log_is_not_in_it() -> None:
+def test_full_results_stored_beside_the_log_are_not_in_it() -> None:
     entry = SAMPLES["ToolsAnswered, of which more is kept"]
     assert isinstance(entry, entries.ToolsAnswered)
     sent = replace(entry, runs=(replace(entry.runs[0], whole="all of it"),))
     assert entry_versions.encode(sent) == entry_versions.encode(entry)
-    found = decoded(entry_versions.encode(sent), entry)
-    assert isinstance(found, entries.ToolsAnswered)
-    assert (found, found.runs[0].whole) == (sent, None)
+    decoded_entry = decoded(entry_versions.encode(sent), entry)
+    assert isinstance(decoded_entry, entries.ToolsAnswered)
+    assert (decoded_entry, decoded_entry.runs[0].whole) == (sent, None)
 
 
 @pytest.mark.parametrize(
@@ -680,7 +680,7 @@ def test_what_is_kept_beside_the_log_is_not_in_it() -> None:
     ],
 )
 @pytest.mark.parametrize("version", [1, 2])
-def test_what_was_cut_before_its_length_was_kept_is_known_by_its_last_line(
+def test_result_cut_before_its_length_was_stored_has_the_length_of_its_last_line(
     text: str, length: int | None, version: int
 ) -> None:
     entry = SAMPLES["ToolsAnswered"]
@@ -692,9 +692,9 @@ def test_what_was_cut_before_its_length_was_kept_is_known_by_its_last_line(
     for run in body["runs"]:
         del run["length"], run["excerpt"], run["summary"]
     old = replace(stored, version=version, body=json.dumps(body))
-    found = decoded(old, entry)
-    assert isinstance(found, entries.ToolsAnswered)
-    assert found.runs[0].length == length
+    decoded_entry = decoded(old, entry)
+    assert isinstance(decoded_entry, entries.ToolsAnswered)
+    assert decoded_entry.runs[0].length == length
     newer = decoded(stored, entry)
     assert isinstance(newer, entries.ToolsAnswered)
     assert newer.runs[0].length is None, "since then it is said"
@@ -703,19 +703,19 @@ def test_what_was_cut_before_its_length_was_kept_is_known_by_its_last_line(
 def test_an_answer_that_holds_no_message_is_unreadable() -> None:
     stored = entry_versions.encode(SAMPLES["Answered"])
     body = {**json.loads(stored.body), "messages": []}
-    found = decoded(replace(stored, body=json.dumps(body), opaque=None), SAMPLES["Answered"])
-    assert isinstance(found, entries.Unreadable)
-    assert found.problem.startswith("it does not have its shape: messages: ")
+    decoded_entry = decoded(replace(stored, body=json.dumps(body), opaque=None), SAMPLES["Answered"])
+    assert isinstance(decoded_entry, entries.Unreadable)
+    assert decoded_entry.problem.startswith("it does not have its shape: messages: ")
 
 
 @pytest.mark.parametrize("body", ['{"clock": 1, "a\\u0000b": 2}'])
-def test_why_an_entry_cannot_be_read_is_said_in_text_that_can_be_stored(body: str) -> None:
+def test_reason_why_an_entry_cannot_be_read_is_text_that_can_be_stored(body: str) -> None:
     """It is: the work row says what it waits for."""
-    found = entry_versions.decode(
+    decoded_entry = entry_versions.decode(
         entry_versions.Stored(kind="StageStarted", version=1, body=body), run=0, stage="look", execution=""
     )
-    assert isinstance(found, entries.Unreadable)
-    assert found.problem == messages.storable(found.problem)
+    assert isinstance(decoded_entry, entries.Unreadable)
+    assert decoded_entry.problem == messages.storable(decoded_entry.problem)
 
 
 def test_a_build_is_told_by_what_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -737,8 +737,8 @@ def test_a_build_is_told_by_the_snapshots_that_it_can_read_too(monkeypatch: pyte
 
 
 def rows(version: int) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads((RECORDED / f"entries-v{version}.json").read_text(encoding="utf-8"))
-    return found
+    samples: dict[str, dict[str, Any]] = json.loads((RECORDED / f"entries-v{version}.json").read_text(encoding="utf-8"))
+    return samples
 
 
 def stored_of(row: Mapping[str, Any]) -> entry_versions.Stored:
@@ -753,8 +753,8 @@ def stored_of(row: Mapping[str, Any]) -> entry_versions.Stored:
 
 def row_of(entry: entries.Entry) -> dict[str, Any]:
     stored = entry_versions.encode(entry)
-    kept = ("kind", "version", "body", "opaque", "final_analysis")
-    return {**{name: getattr(stored, name) for name in kept}, **columns(entry)}
+    names = ("kind", "version", "body", "opaque", "final_analysis")
+    return {**{name: getattr(stored, name) for name in names}, **columns(entry)}
 
 
 RECORDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
@@ -764,18 +764,18 @@ WRITTEN = [(name, record) for record in RECORDS for name in rows(record)]
 @pytest.mark.parametrize(("name", "record"), WRITTEN, ids=[f"{name}, {record}" for name, record in WRITTEN])
 def test_rows_mean_for_ever_what_they_meant_when_they_were_written(name: str, record: int) -> None:
     row = rows(record)[name]
-    found = entry_versions.decode(stored_of(row), run=row["run"], stage=row["stage"], execution=row["execution"])
-    assert found == SAMPLES[name], "this is what is in the databases: keep a decoder of its version that reads it"
+    entry = entry_versions.decode(stored_of(row), run=row["run"], stage=row["stage"], execution=row["execution"])
+    assert entry == SAMPLES[name], "this is what is in the databases: keep a decoder of its version that reads it"
 
 
-def test_of_each_kind_and_version_there_are_recorded_rows() -> None:
+def test_recorded_rows_exist_for_each_kind_and_version() -> None:
     recorded = {(row["kind"], row["version"]) for record in RECORDS for row in rows(record).values()}
     assert recorded == set(entry_versions.DECODERS)
     assert {name for name, _ in WRITTEN} == SAMPLES.keys()
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_what_is_written_is_written_as_it_was_recorded(name: str) -> None:
+def test_entries_are_written_as_they_were_recorded(name: str) -> None:
     entry = SAMPLES[name]
     kind = type(entry).__name__
     newest = [rows(record)[name] for record in RECORDS if name in rows(record)][-1]
@@ -785,18 +785,18 @@ def test_what_is_written_is_written_as_it_was_recorded(name: str) -> None:
 def bare(node: Any, definitions: Mapping[str, Any]) -> Any:
     """A JSON schema without what is for people, and with its definitions where they are used."""
     if isinstance(node, list):
-        return [bare(item, definitions) for item in node]
+        return [bare(part, definitions) for part in node]
     if not isinstance(node, dict):
         return node
     if "$ref" in node:
         node = {**definitions[node["$ref"].rpartition("/")[2]], **{key: node[key] for key in node if key != "$ref"}}
     named = node.get("type") == "object" and "properties" in node
-    found = {key: item for key, item in node.items() if key not in ("$defs", "title", "description")}
+    relevant = {key: part for key, part in node.items() if key not in ("$defs", "title", "description")}
     return {
-        key: {name: bare(inner, definitions) for name, inner in item.items()}
+        key: {name: bare(inner, definitions) for name, inner in part.items()}
         if named and key == "properties"
-        else bare(item, definitions)
-        for key, item in found.items()
+        else bare(part, definitions)
+        for key, part in relevant.items()
         if not key.startswith("x-kubernetes-")
     }
 
@@ -815,15 +815,15 @@ CURRENT: dict[str, tuple[int, Any]] = {
 }
 
 
-def what_to_do(kind: str, version: int, found: str) -> str:
-    """For whoever has changed a stored shape."""
+def what_to_do(kind: str, version: int, hashed: str) -> str:
+    """Return the advice to a developer who has changed a stored shape."""
     if str(version) not in SHAPES.get(kind, {}):
-        return f"version {version} of {kind} is new: add its digest {found!r} to recorded/shapes.json, and rows of it"
+        return f"version {version} of {kind} is new: add its digest {hashed!r} to recorded/shapes.json, and rows of it"
     where = "record.CHAIN_VERSION" if kind == "snapshot" else f"entry_versions.VERSIONS[{kind!r}]"
     return (
         f"the stored shape of {kind} is another one than that of its version {version}, which is in databases. Raise "
         f"{where}, keep a decoder for version {version} (entry_versions.DECODERS, or record.CHAIN_DECODERS), record "
-        f"rows of the new version beside entries-v1.json, and add the digest {found!r} under the new version to "
+        f"rows of the new version beside entries-v1.json, and add the digest {hashed!r} under the new version to "
         "recorded/shapes.json. Never change what is there already."
     )
 
@@ -831,8 +831,8 @@ def what_to_do(kind: str, version: int, found: str) -> str:
 @pytest.mark.parametrize("kind", CURRENT)
 def test_no_stored_shape_changes_without_a_new_version(kind: str) -> None:
     version, shape = CURRENT[kind]
-    found = digest(shape)
-    assert SHAPES.get(kind, {}).get(str(version)) == found, what_to_do(kind, version, found)
+    hashed = digest(shape)
+    assert SHAPES.get(kind, {}).get(str(version)) == hashed, what_to_do(kind, version, hashed)
 
 
 def test_every_version_that_was_ever_recorded_has_its_decoder() -> None:

@@ -14,11 +14,11 @@ NOTE = re.compile(
 )
 
 
-def taken_apart(shown: str, text: str, limit: int) -> tuple[str, str, str]:
+def taken_apart(cut_text: str, text: str, limit: int) -> tuple[str, str, str]:
     """Beginning, note and end of what is shown of a text that is too long."""
-    found = [line for line in shown.split("\n") if NOTE.match(line)]
-    (note,) = found
-    head, tail = shown.split(f"{note}\n")
+    notes = [line for line in cut_text.split("\n") if NOTE.match(line)]
+    (note,) = notes
+    head, tail = cut_text.split(f"{note}\n")
     characters = int(NOTE.match(note)["characters"].replace(",", ""))  # type: ignore[index]
     if len(head) + characters + len(tail) > len(text):  # a newline before the note
         assert head.endswith("\n")
@@ -29,7 +29,7 @@ def taken_apart(shown: str, text: str, limit: int) -> tuple[str, str, str]:
     return head, note, tail
 
 
-def test_what_is_no_longer_than_it_may_be_is_left_alone() -> None:
+def test_text_within_its_limit_is_left_alone() -> None:
     text = "a\nb\n" * 10
     assert excerpts.middle_cut(text, len(text)) is text
     assert excerpts.middle_cut("", 0) == ""
@@ -37,8 +37,8 @@ def test_what_is_no_longer_than_it_may_be_is_left_alone() -> None:
 
 def test_the_beginning_and_twice_as_much_of_the_end_stay_line_by_line() -> None:
     text = "".join(f"line {number:03}\n" for number in range(1000))
-    shown = excerpts.middle_cut(text, 900, advice=excerpts.ASK_FOR_LESS)
-    head, note, tail = taken_apart(shown, text, 900)
+    cut_text = excerpts.middle_cut(text, 900, advice=excerpts.ASK_FOR_LESS)
+    head, note, tail = taken_apart(cut_text, text, 900)
     assert (head, tail) == (text[:297], text[-594:]), "whole lines of nine characters, 33 and 66 of them"
     assert note == "[cut: 901 lines with 8,109 characters are left out here; ask for less]"
 
@@ -70,27 +70,27 @@ def test_the_newest_lines_of_a_log_are_there() -> None:
     limit=st.integers(min_value=0, max_value=600),
 )
 def test_whatever_is_cut_where_what_is_told_adds_up(text: str, limit: int) -> None:
-    shown = excerpts.middle_cut(text, limit)
+    cut_text = excerpts.middle_cut(text, limit)
     if len(text) <= limit:
-        assert shown is text
+        assert cut_text is text
         return
-    head, note, tail = taken_apart(shown, text, limit)
-    told = NOTE.match(note)
-    assert told
+    head, note, tail = taken_apart(cut_text, text, limit)
+    counts = NOTE.match(note)
+    assert counts
     left_out = text[len(head) : len(text) - len(tail)]
-    assert int(told["characters"].replace(",", "")) == len(left_out) > 0
-    assert int((told["lines"] or "0").replace(",", "")) == (
+    assert int(counts["characters"].replace(",", "")) == len(left_out) > 0
+    assert int((counts["lines"] or "0").replace(",", "")) == (
         len(left_out.splitlines(keepends=True)) if "\n" in left_out else 0
     )
-    assert bool(told["one"]) == ("\n" not in left_out)
-    assert len(shown) <= limit + excerpts.NOTE_MAX
+    assert bool(counts["one"]) == ("\n" not in left_out)
+    assert len(cut_text) <= limit + excerpts.NOTE_MAX
     assert (len(head) >= limit // 3 / 2 - 1, len(tail) >= limit // 3 - 1) == (True, True), "a good part of each stays"
 
 
 def test_line_about_a_cut_has_at_most_the_characters_that_are_promised() -> None:
     text = "a\n" * 500_000
-    shown = excerpts.middle_cut(text, 10, label="cut to save space", advice=excerpts.ASK_FOR_LESS)
-    assert len(shown) <= 10 + excerpts.NOTE_MAX
+    cut_text = excerpts.middle_cut(text, 10, label="cut to save space", advice=excerpts.ASK_FOR_LESS)
+    assert len(cut_text) <= 10 + excerpts.NOTE_MAX
 
 
 def test_beginning_ends_with_a_line_unless_the_line_is_long() -> None:

@@ -41,9 +41,9 @@ def golden_lines(pattern: str, text: str) -> list[str]:
 
 def is_got(pattern: str, text: str, limit: int) -> bool:
     """Whether a golden line is in the excerpt, or in the answer to a search for its words."""
-    shown, _ = line_excerpts.render(text, line_excerpts.choose(text, limit), header="")
+    rendered, _ = line_excerpts.render(text, line_excerpts.choose(text, limit), header="")
     lines = golden_lines(pattern, text)
-    if any(line in shown for line in lines):
+    if any(line in rendered for line in lines):
         return True
     rule = result_lookup.compile_pattern(f"(?i){pattern}")
     return lines[0] in result_lookup.search(text, rule, context=0, first=1, limit=16_000)
@@ -90,5 +90,5 @@ def test_lines_of_trouble_in_long_logs_are_in_the_excerpt_without_a_search() -> 
     assert set(long) == {"connection-hog", "curious-scanner", "old-certificate"}
     for name in ("connection-hog", "old-certificate"):
         pattern, log = long[name]
-        shown, _ = line_excerpts.render(log, line_excerpts.choose(log, 20_000), header="")
-        assert all(line in shown for line in golden_lines(pattern, log)), name
+        rendered, _ = line_excerpts.render(log, line_excerpts.choose(log, 20_000), header="")
+        assert all(line in rendered for line in golden_lines(pattern, log)), name

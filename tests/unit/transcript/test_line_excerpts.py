@@ -39,29 +39,29 @@ def excerpt(text: str, limit: int = 4_000, words: str = "") -> tuple[str, line_e
 
 @given(text=texts(), limit=st.integers(line_excerpts.LEAST, 6_000))
 def test_excerpt_is_verbatim_in_order_within_its_budget_and_gives_the_whole_back(text: str, limit: int) -> None:
-    shown, chosen = excerpt(text, limit, "web-0")
-    assert len(shown) <= limit + len(HEADER) + 1
+    rendered, chosen = excerpt(text, limit, "web-0")
+    assert len(rendered) <= limit + len(HEADER) + 1
     assert (chosen.lines, chosen.length) == (len(text.split("\n")) - text.endswith("\n") if text else 0, len(text))
     end = 0
     for number, span in enumerate(chosen.spans):
         assert span.begin > end or (number == 0 and span.begin == 0), "spans that touch are one"
         assert span.end > span.begin
-        assert shown[span.at : span.at + span.end - span.begin] == text[span.begin : span.end]
+        assert rendered[span.at : span.at + span.end - span.begin] == text[span.begin : span.end]
         assert span.first == text.count("\n", 0, span.begin) + 1
         assert span.last == text.count("\n", 0, span.end - 1) + 1
         end = span.end
     assert (chosen.spans[0].begin, chosen.spans[-1].end) == (0, len(text)) if text else not chosen.spans
     rest = line_excerpts.rest(text, chosen)
     assert chosen.shown_length + len(rest) == len(text), "nothing is stored twice"
-    assert line_excerpts.whole(shown, chosen, rest) == text
-    assert excerpt(text, limit, "web-0") == (shown, chosen), "the same text gives the same excerpt"
+    assert line_excerpts.whole(rendered, chosen, rest) == text
+    assert excerpt(text, limit, "web-0") == (rendered, chosen), "the same text gives the same excerpt"
 
 
 @given(text=texts())
 def test_notes_name_exactly_what_is_left_out(text: str) -> None:
-    shown, chosen = excerpt(text)
+    rendered, chosen = excerpt(text)
     for before, after in zip(chosen.spans, chosen.spans[1:], strict=False):
-        between = shown[before.at + before.end - before.begin : after.at]
+        between = rendered[before.at + before.end - before.begin : after.at]
         note = NOTE.fullmatch(between.removeprefix("\n"))
         assert note, between
         assert len(between) <= line_excerpts.NOTE_MAX
@@ -79,11 +79,11 @@ def test_the_one_line_that_matters_is_found_in_a_flood() -> None:
     lines[1_234] = "FATAL: out of memory, killed"
     lines[2_000] = "connected to shop-db-0 after 3 tries"
     lines[3_000] = "the cache is as cold as ice"
-    shown, chosen = excerpt("\n".join(lines), words="shop-db-0 is down")
-    assert [line for line in (1_234, 2_000, 3_000) if lines[line] not in shown] == []
-    assert lines[0] in shown
-    assert shown.endswith(lines[-1])
-    assert "[left out: lines " in shown
+    rendered, chosen = excerpt("\n".join(lines), words="shop-db-0 is down")
+    assert [line for line in (1_234, 2_000, 3_000) if lines[line] not in rendered] == []
+    assert lines[0] in rendered
+    assert rendered.endswith(lines[-1])
+    assert "[left out: lines " in rendered
     assert chosen.lines == 4_200
 
 
@@ -93,7 +93,7 @@ def test_a_rare_error_is_found_in_a_flood_of_another_error() -> None:
     assert lines[2_501] in excerpt("\n".join(lines))[0]
 
 
-def test_of_more_errors_than_fit_some_of_all_parts_are_shown() -> None:
+def test_some_errors_of_all_parts_are_shown_if_more_occur_than_fit() -> None:
     lines = [f"error in {chr(97 + number % 26) * (number // 26 + 3)}" for number in range(2_600)]
     _, chosen = excerpt("\n".join(lines))
     quarters = {span.first * 4 // len(lines) for span in chosen.spans}
@@ -104,11 +104,11 @@ def test_one_line_of_json_is_shown_in_parts_with_the_members_that_matter() -> No
     members = [f'{{"pod": "web-{number}", "status": "Running"}}' for number in range(5_000)]
     members[2_500] = '{"pod": "web-2500", "status": "CrashLoopBackOff"}'
     text = f"[{', '.join(members)}]"
-    shown, chosen = excerpt(text)
-    assert '"CrashLoopBackOff"' in shown
-    assert re.search(r"\[left out: characters \d+-\d+ of line 1\]", shown)
+    rendered, chosen = excerpt(text)
+    assert '"CrashLoopBackOff"' in rendered
+    assert re.search(r"\[left out: characters \d+-\d+ of line 1\]", rendered)
     assert (chosen.lines, chosen.shown_lines) == (1, 1)
-    assert shown.endswith("]")
+    assert rendered.endswith("]")
 
 
 def test_words_that_stand_everywhere_or_are_short_or_numbers_are_no_reason() -> None:
@@ -144,7 +144,7 @@ def steps(text: str) -> int:
     ids=["empty lines", "one line", "errors", "short lines", "JSON", "hashes", "words", "Unicode"],
 )
 def test_work_grows_no_faster_than_the_text(line: str) -> None:
-    """Beside the expressions, which are linear: none can match a text in two ways."""
+    """The expressions, which are linear, are apart from this: none can match a text in two ways."""
     half = line * (6_000 // len(line))
     assert steps(half * 4) <= 4.4 * steps(half) + 2_000
 
@@ -152,6 +152,6 @@ def test_work_grows_no_faster_than_the_text(line: str) -> None:
 def test_many_short_lines_cost_no_more_than_so_many_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_excerpts, "UNITS_MAX", 1_000)
     text = "\n" * 20_000
-    shown, chosen = excerpt(text)
+    rendered, chosen = excerpt(text)
     assert steps(text) < 100 * line_excerpts.UNITS_MAX
-    assert line_excerpts.whole(shown, chosen, line_excerpts.rest(text, chosen)) == text
+    assert line_excerpts.whole(rendered, chosen, line_excerpts.rest(text, chosen)) == text

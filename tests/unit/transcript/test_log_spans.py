@@ -35,7 +35,7 @@ def at(seq: int) -> datetime:
     return ADMITTED + timedelta(seconds=10 * seq)
 
 
-def told(
+def spans_of(
     *log: entries.Entry, snapshot: record.Snapshot = SNAPSHOT, contents: bool = False, first: int = 1
 ) -> list[spans.Span]:
     fold = log_spans.LogSpans(snapshot=snapshot, provider_type=TYPES.get, contents=contents)
@@ -49,22 +49,22 @@ WHOLE: tuple[entries.Entry, ...] = (
     stories.started(),
     ASKS,
     stories.ran(ASKS, text="log lines"),
-    stories.answers("the disk is full", turn=1),
+    stories.answers("the disk is full", call_number=1),
     stories.ended(),
     stories.stage_ended(),
     stories.run_ended(final_analysis="the disk is full"),
 )
 
 
-def named(found: Sequence[spans.Span], name: str) -> spans.Span:
-    (span,) = [span for span in found if span.name == name]
+def named(emitted: Sequence[spans.Span], name: str) -> spans.Span:
+    (span,) = [span for span in emitted if span.name == name]
     return span
 
 
 def test_a_run_is_a_tree_of_workflow_stage_agent_and_calls() -> None:
-    found = told(*WHOLE)
-    by_id = {span.span_id: span for span in found}
-    tree = {(span.name, by_id[span.parent_id].name if span.parent_id else "") for span in found}
+    emitted = spans_of(*WHOLE)
+    by_id = {span.span_id: span for span in emitted}
+    tree = {(span.name, by_id[span.parent_id].name if span.parent_id else "") for span in emitted}
     assert tree == {
         ("invoke_workflow pod-crash", ""),
         ("stage analysis", "invoke_workflow pod-crash"),
@@ -73,17 +73,17 @@ def test_a_run_is_a_tree_of_workflow_stage_agent_and_calls() -> None:
         ("execute_tool k8s.pods_log", "invoke_agent KubernetesAgent"),
         ("execute_tool k8s.pods_list", "invoke_agent KubernetesAgent"),
     }
-    assert {span.trace_id for span in found} == {spans.trace_id(UID, 0)}
-    assert len(by_id) == len(found) == 7
+    assert {span.trace_id for span in emitted} == {spans.trace_id(UID, 0)}
+    assert len(by_id) == len(emitted) == 7
 
 
 def test_times_come_from_the_commits_and_no_span_leaves_its_parent() -> None:
-    found = told(*WHOLE)
-    by_id = {span.span_id: span for span in found}
-    root = named(found, "invoke_workflow pod-crash")
+    emitted = spans_of(*WHOLE)
+    by_id = {span.span_id: span for span in emitted}
+    root = named(emitted, "invoke_workflow pod-crash")
     assert (root.start, root.end) == (ADMITTED, at(8))
-    assert named(found, "execute_tool k8s.pods_log").start == at(4) - timedelta(seconds=0.5)
-    for span in found:
+    assert named(emitted, "execute_tool k8s.pods_log").start == at(4) - timedelta(seconds=0.5)
+    for span in emitted:
         assert span.start <= span.end
         if span.parent_id:
             assert by_id[span.parent_id].start <= span.start
@@ -93,8 +93,8 @@ def test_times_come_from_the_commits_and_no_span_leaves_its_parent() -> None:
 def test_calls_of_one_entry_begin_together() -> None:
     slow, fast = stories.ran(ASKS).runs
     runs = (replace(slow, seconds=3.0), replace(fast, seconds=1.0))
-    found = told(*WHOLE[:3], entries.ToolsAnswered(execution="one", runs=runs))[-2:]
-    assert [(span.start, span.end) for span in found] == [
+    emitted = spans_of(*WHOLE[:3], entries.ToolsAnswered(execution="one", runs=runs))[-2:]
+    assert [(span.start, span.end) for span in emitted] == [
         (at(4) - timedelta(seconds=3), at(4)),
         (at(4) - timedelta(seconds=3), at(4) - timedelta(seconds=2)),
     ]
@@ -102,11 +102,11 @@ def test_calls_of_one_entry_begin_together() -> None:
 
 def test_names_are_those_of_the_conventions_commit() -> None:
     """The tables of `docs/gen-ai/` at `genai.COMMIT`: required and recommended attributes that the log knows."""
-    found = told(*WHOLE)
+    emitted = spans_of(*WHOLE)
     shared = {"gen_ai.conversation.id": UID, "session.id": UID, "tarsy.run": 0}
-    workflow = named(found, "invoke_workflow pod-crash").attributes
+    workflow = named(emitted, "invoke_workflow pod-crash").attributes
     assert workflow.items() >= {"gen_ai.operation.name": "invoke_workflow", "gen_ai.workflow.name": "pod-crash"}.items()
-    agent = named(found, "invoke_agent KubernetesAgent").attributes
+    agent = named(emitted, "invoke_agent KubernetesAgent").attributes
     assert (
         agent.items()
         >= {
@@ -116,7 +116,7 @@ def test_names_are_those_of_the_conventions_commit() -> None:
             "gen_ai.provider.name": "gcp.gemini",
         }.items()
     )
-    first, last = [span for span in found if span.name.startswith("chat")]
+    first, last = [span for span in emitted if span.name.startswith("chat")]
     assert first.kind == "client"
     assert {key: value for key, value in first.attributes.items() if key.startswith("gen_ai.")} == {
         "gen_ai.operation.name": "chat",
@@ -133,7 +133,7 @@ def test_names_are_those_of_the_conventions_commit() -> None:
     }
     assert not last.attributes.keys() & {"gen_ai.response.model", "gen_ai.response.id"}, "the provider named none"
     assert last.attributes["gen_ai.response.finish_reasons"] == ["stop"]
-    tool = named(found, "execute_tool k8s.pods_log").attributes
+    tool = named(emitted, "execute_tool k8s.pods_log").attributes
     assert (
         tool.items()
         >= {
@@ -143,8 +143,8 @@ def test_names_are_those_of_the_conventions_commit() -> None:
             "gen_ai.tool.call.id": "0.0",
         }.items()
     )
-    assert all(span.attributes.items() >= shared.items() for span in found)
-    assert not any(span.failed or genai.ERROR_TYPE in span.attributes for span in found)
+    assert all(span.attributes.items() >= shared.items() for span in emitted)
+    assert not any(span.failed or genai.ERROR_TYPE in span.attributes for span in emitted)
 
 
 LANGFUSE_TYPES = {"chat": "GENERATION", "invoke_agent": "AGENT", "execute_tool": "TOOL"}
@@ -170,13 +170,13 @@ Source: its page "OpenTelemetry (OTEL) for LLM Observability", "Attribute Mappin
 
 def test_langfuse_finds_type_session_model_usage_cost_and_contents() -> None:
     priced = replace(ASKS, call=replace(stories.CALL, cost=0.25))
-    found = told(*WHOLE[:2], priced, *WHOLE[3:], contents=True)
+    emitted = spans_of(*WHOLE[:2], priced, *WHOLE[3:], contents=True)
 
     def read(span: spans.Span, field: str) -> object:
         return next((span.attributes[name] for name in LANGFUSE_FIELDS[field] if name in span.attributes), None)
 
     types = {
-        span.name.split()[0]: LANGFUSE_TYPES.get(str(span.attributes.get(genai.OPERATION)), "SPAN") for span in found
+        span.name.split()[0]: LANGFUSE_TYPES.get(str(span.attributes.get(genai.OPERATION)), "SPAN") for span in emitted
     }
     assert types == {
         "invoke_workflow": "SPAN",
@@ -185,12 +185,12 @@ def test_langfuse_finds_type_session_model_usage_cost_and_contents() -> None:
         "chat": "GENERATION",
         "execute_tool": "TOOL",
     }
-    assert {read(span, "sessionId") for span in found} == {UID}
-    generation = next(span for span in found if span.name.startswith("chat"))
+    assert {read(span, "sessionId") for span in emitted} == {UID}
+    generation = next(span for span in emitted if span.name.startswith("chat"))
     assert read(generation, "model") == "gemini-2.5-flash"
     assert (read(generation, "usage.input"), read(generation, "usage.output")) == (100, 23)
     assert read(generation, "cost") == 0.25
-    for span in found:
+    for span in emitted:
         has_contents = not span.name.startswith("stage")
         assert (read(span, "input") is not None, read(span, "output") is not None) == (has_contents, has_contents)
 
@@ -198,14 +198,14 @@ def test_langfuse_finds_type_session_model_usage_cost_and_contents() -> None:
 def test_contents_are_left_out_unless_asked_for() -> None:
     secret = "the disk is full"
     log = (*WHOLE[:5], stories.ended(outcome="Failed", error=secret), *WHOLE[6:])
-    for span in told(*log):
+    for span in spans_of(*log):
         assert not genai.CONTENTS & set(span.attributes)
         assert secret not in repr(span)
 
 
 def test_contents_follow_the_conventions_shapes_and_each_call_has_what_was_new_to_it() -> None:
-    found = told(*WHOLE, contents=True)
-    first, last = [span.attributes for span in found if span.name.startswith("chat")]
+    emitted = spans_of(*WHOLE, contents=True)
+    first, last = [span.attributes for span in emitted if span.name.startswith("chat")]
 
     def parts(value: object) -> object:
         assert isinstance(value, spans.JSON)
@@ -231,33 +231,33 @@ def test_contents_follow_the_conventions_shapes_and_each_call_has_what_was_new_t
         {"role": "tool", "parts": [{"type": "tool_call_response", "id": f"0.{index}", "response": "log lines"}]}
         for index in range(2)
     ]
-    root = named(found, "invoke_workflow pod-crash").attributes
+    root = named(emitted, "invoke_workflow pod-crash").attributes
     assert parts(root[genai.INPUT_MESSAGES]) == [
         {"role": "user", "parts": [{"type": "text", "content": "web-0 restarts"}]}
     ]
-    tool = named(found, "execute_tool k8s.pods_log").attributes
+    tool = named(emitted, "execute_tool k8s.pods_log").attributes
     assert (tool[genai.TOOL_ARGUMENTS], tool[genai.TOOL_RESULT]) == (arguments, "log lines")
 
 
 def test_long_contents_are_cut() -> None:
     asked = stories.asks(*["k8s.pods_log"] * 100)
-    log = [*WHOLE[:2], asked, stories.ran(asked, text="x" * 100_000), stories.answers("y" * 10**6, turn=1)]
-    found = told(*log, contents=True)
-    assert max(span.characters for span in found) < 4 * log_spans.CONTENT_MAX
-    assert len(found) == 102
+    log = [*WHOLE[:2], asked, stories.ran(asked, text="x" * 100_000), stories.answers("y" * 10**6, call_number=1)]
+    emitted = spans_of(*log, contents=True)
+    assert max(span.characters for span in emitted) < 4 * log_spans.CONTENT_MAX
+    assert len(emitted) == 102
 
 
 def test_failures_have_their_error_and_no_message_without_contents() -> None:
     log = (
         *WHOLE[:2],
         stories.unanswered(failure=stories.OVERLOADED),
-        stories.fell_back("other", turn=1),
-        replace(stories.answers(turn=1), call=replace(stories.CALL, provider="other", model="gpt-5.1")),
+        stories.fell_back("other", call_number=1),
+        replace(stories.answers(call_number=1), call=replace(stories.CALL, provider="other", model="gpt-5.1")),
         stories.ended(outcome="TimedOut", error="Stage analysis timed out after 5 s"),
         stories.stage_ended(outcome="Failed", message="nobody has a result"),
         stories.run_ended("Failed", "StagesFailed", message="all failed"),
     )
-    errors = [(span.name, span.attributes.get(genai.ERROR_TYPE), span.failed, span.message) for span in told(*log)]
+    errors = [(span.name, span.attributes.get(genai.ERROR_TYPE), span.failed, span.message) for span in spans_of(*log)]
     assert errors == [
         ("chat gemini-2.5-flash", "503", True, ""),
         ("chat gemini-2.5-flash", "503", True, ""),
@@ -266,8 +266,8 @@ def test_failures_have_their_error_and_no_message_without_contents() -> None:
         ("stage analysis", "Failed", True, ""),
         ("invoke_workflow pod-crash", "StagesFailed", True, ""),
     ]
-    assert told(*log)[2].attributes[genai.PROVIDER] == "openai"
-    assert [span.message for span in told(*log, contents=True)][-2:] == ["nobody has a result", "all failed"]
+    assert spans_of(*log)[2].attributes[genai.PROVIDER] == "openai"
+    assert [span.message for span in spans_of(*log, contents=True)][-2:] == ["nobody has a result", "all failed"]
 
 
 def test_a_cancelled_run_and_a_tool_in_doubt() -> None:
@@ -278,16 +278,16 @@ def test_a_cancelled_run_and_a_tool_in_doubt() -> None:
         stories.stage_ended(outcome="Cancelled"),
         stories.run_ended("Cancelled", "CancelledByUser"),
     )
-    found = told(*log)
-    assert named(found, "execute_tool k8s.pods_log").attributes[genai.ERROR_TYPE] == "in_doubt"
-    root = named(found, "invoke_workflow pod-crash")
+    emitted = spans_of(*log)
+    assert named(emitted, "execute_tool k8s.pods_log").attributes[genai.ERROR_TYPE] == "in_doubt"
+    root = named(emitted, "invoke_workflow pod-crash")
     assert not root.failed
     assert (root.attributes["tarsy.outcome"], root.attributes["tarsy.reason"]) == ("Cancelled", "CancelledByUser")
 
 
 def test_a_summary_of_a_result_is_a_call_of_its_execution() -> None:
     log = (*WHOLE[:4], stories.summarised(text="short"), *WHOLE[4:])
-    chats = [span for span in told(*log) if span.name.startswith("chat")]
+    chats = [span for span in spans_of(*log) if span.name.startswith("chat")]
     assert len({span.span_id for span in chats}) == len(chats) == 3
     assert len({span.parent_id for span in chats}) == 1
 
@@ -302,9 +302,9 @@ def test_a_question_is_a_trace_of_its_own_linked_to_the_investigation() -> None:
         stories.ended("two"),
         replace(stories.run_ended(final_analysis="because"), run=1),
     )
-    found = told(*log)
-    root = found[-1]
-    assert {span.trace_id for span in found} == {spans.trace_id(UID, 1)}
+    emitted = spans_of(*log)
+    root = emitted[-1]
+    assert {span.trace_id for span in emitted} == {spans.trace_id(UID, 1)}
     assert (root.start, root.parent_id) == (at(1), b"")
     (link,) = root.links
     assert (link.trace_id, link.span_id, link.reason) == (
@@ -312,16 +312,16 @@ def test_a_question_is_a_trace_of_its_own_linked_to_the_investigation() -> None:
         spans.span_id(UID, 0),
         "investigation",
     )
-    assert named(found, "invoke_agent KubernetesAgent").parent_id == root.span_id
-    assert {span.attributes[genai.CONVERSATION] for span in found} == {UID}
+    assert named(emitted, "invoke_agent KubernetesAgent").parent_id == root.span_id
+    assert {span.attributes[genai.CONVERSATION] for span in emitted} == {UID}
 
 
 def test_a_retry_is_linked_and_tells_only_its_own_work() -> None:
     other = "aaaaaaaa-1111-2222-3333-444455556666"
     retry = replace(SNAPSHOT, retry_of=other, copied_entries=7)
-    found = told(*WHOLE, snapshot=retry)
-    assert [span.name for span in found] == ["invoke_workflow pod-crash"]
-    assert [(link.trace_id, link.reason) for link in found[0].links] == [(spans.trace_id(other, 0), "retry_of")]
+    emitted = spans_of(*WHOLE, snapshot=retry)
+    assert [span.name for span in emitted] == ["invoke_workflow pod-crash"]
+    assert [(link.trace_id, link.reason) for link in emitted[0].links] == [(spans.trace_id(other, 0), "retry_of")]
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_a_retry_is_linked_and_tells_only_its_own_work() -> None:
     ],
 )
 def test_the_span_that_an_alert_names_is_linked(traceparent: str, *, linked: bool) -> None:
-    root = told(*WHOLE, snapshot=replace(SNAPSHOT, traceparent=traceparent))[-1]
+    root = spans_of(*WHOLE, snapshot=replace(SNAPSHOT, traceparent=traceparent))[-1]
     assert [(link.trace_id.hex(), link.reason) for link in root.links] == (
         [("0af7651916cd43dd8448eb211c80319c", "alert")] if linked else []
     )
@@ -347,7 +347,7 @@ def test_the_span_that_an_alert_names_is_linked(traceparent: str, *, linked: boo
 @given(seed=st.integers(0, 10_000), cut=st.integers(0, 400), contents=st.booleans())
 def test_a_takeover_anywhere_tells_the_same(seed: int, cut: int, *, contents: bool) -> None:
     log = [entry for commit in stories.commits(seed=seed) for entry in commit]
-    whole = told(*log, contents=contents)
+    uninterrupted = spans_of(*log, contents=contents)
     resumed = log_spans.LogSpans(snapshot=SNAPSHOT, provider_type=TYPES.get, contents=contents)
     pieces: list[spans.Span] = []
     for seq, entry in enumerate(log, 1):
@@ -357,10 +357,10 @@ def test_a_takeover_anywhere_tells_the_same(seed: int, cut: int, *, contents: bo
         )
         ended = resumed.add(seq, at(seq), read if seq <= cut else entry)
         pieces += ended
-    assert pieces == whole
-    assert len({span.span_id for span in whole}) == len(whole)
-    known = {span.span_id for span in whole}
-    assert all(span.parent_id in known for span in whole if span.parent_id)
+    assert pieces == uninterrupted
+    assert len({span.span_id for span in uninterrupted}) == len(uninterrupted)
+    ids = {span.span_id for span in uninterrupted}
+    assert all(span.parent_id in ids for span in uninterrupted if span.parent_id)
 
 
 def test_an_unreadable_entry_ends_no_span() -> None:
@@ -372,7 +372,7 @@ def test_an_unreadable_entry_ends_no_span() -> None:
 
 def test_names_that_models_choose_are_short_and_on_one_line() -> None:
     asked = stories.asks("k8s." + "x\n" * 1000)
-    tool = told(*WHOLE[:2], asked, stories.ran(asked))[-1]
+    tool = spans_of(*WHOLE[:2], asked, stories.ran(asked))[-1]
     assert "\n" not in tool.name
     assert len(tool.name) < 250
 
@@ -380,5 +380,5 @@ def test_names_that_models_choose_are_short_and_on_one_line() -> None:
 def test_messages_have_a_budget_not_a_place() -> None:
     many = tuple(messages.Message(role="user", text="z" * 5000) for _ in range(1000))
     answered = stories.answers(before=many)
-    (chat,) = told(*WHOLE[:2], answered, contents=True)
+    (chat,) = spans_of(*WHOLE[:2], answered, contents=True)
     assert chat.characters < 20 * log_spans.CONTENT_MAX

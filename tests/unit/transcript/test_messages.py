@@ -1,4 +1,4 @@
-"""What may be stored as JSON beside a message: whatever JSON can hold, not nested without end."""
+"""JSON that may be stored beside a message: whatever JSON can hold, not nested without end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def nested(depth: int, *, within: type[list[Any]] | type[dict[str, Any]] = list)
     "value",
     [None, True, 0, -0.0, 1e308, "", "\x00\ud83d", {}, {"\ud83d": [1, {"b": None}]}, [[], [{}]], nested(DEEPEST)],
 )
-def test_what_json_can_hold_is_plain_json(value: object) -> None:
+def test_value_that_json_can_hold_is_plain_json(value: object) -> None:
     assert messages.is_plain_json(value)
     json.dumps(value, allow_nan=False)
 
@@ -41,11 +41,11 @@ def test_what_json_can_hold_is_plain_json(value: object) -> None:
         pytest.param(nested(100_000), id="lists nested far too deep"),
     ],
 )
-def test_what_it_cannot_hold_and_what_nests_without_end_is_not(value: object) -> None:
+def test_value_that_json_cannot_hold_or_that_nests_without_end_is_not_plain_json(value: object) -> None:
     assert not messages.is_plain_json(value)
 
 
-def test_what_is_to_be_sent_loses_lone_surrogates_and_nothing_else() -> None:
+def test_json_to_be_sent_loses_lone_surrogates_and_nothing_else() -> None:
     value = {"a\ud800": ["\x00", "💥", 1, 2.5, None, True, {"": "\udfff"}]}
     assert messages.well_formed_json(value) == {"a\ufffd": ["\x00", "💥", 1, 2.5, None, True, {"": "\ufffd"}]}
     assert messages.storable_json(value) == {"a\ufffd": ["\ufffd", "💥", 1, 2.5, None, True, {"": "\ufffd"}]}

@@ -1,4 +1,4 @@
-"""Answers in the ReAct dialect, as models really write them, and as nobody should."""
+"""Answers in the ReAct dialect, as models really write them, and as no model should."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ CALL = f"Action: k8s.get\nAction Input: {POD}"
 MANIFEST = "```yaml\nAction: Allow\nAction Input: all\nObservation: none\n```"
 
 
-def acts(thought: str = "", action: str = "k8s.get", given: str = "", *, rest: str = "") -> tuple[dict[str, str], str]:
+def acts(thought: str = "", action: str = "k8s.get", text: str = "", *, rest: str = "") -> tuple[dict[str, str], str]:
     """A reading with an action; `rest` is what does not count."""
-    return {"thought": thought, "action": action, "input": given}, rest
+    return {"thought": thought, "action": action, "input": text}, rest
 
 
 def says(answer: str, thought: str = "", *, rest: str = "") -> tuple[dict[str, str], str]:
@@ -34,38 +34,38 @@ def wrong(problem: str, thought: str = "", *, rest: str = "") -> tuple[dict[str,
 
 CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     # as asked for
-    "a thought and an action": (LOOK + CALL, acts("I look.", given=POD)),
+    "a thought and an action": (LOOK + CALL, acts("I look.", text=POD)),
     "a thought and an answer": (LOOK + "Final Answer: It is memory.", says("It is memory.", "I look.")),
     "an answer of many lines": ("Final Answer:\n# Cause\n\nMemory.\n", says("# Cause\n\nMemory.")),
     "a thought of many lines": (
         "Thought: I look.\nAt the pod.\n\nThen at its log.\n" + CALL,
-        acts("I look.\nAt the pod.\n\nThen at its log.", given=POD),
+        acts("I look.\nAt the pod.\n\nThen at its log.", text=POD),
     ),
-    "text before the first label": ("Let me see.\n" + LOOK + CALL, acts("Let me see.\nI look.", given=POD)),
-    "several thoughts": (LOOK + "Thought: And again.\n" + CALL, acts("I look.\nAnd again.", given=POD)),
-    "no thought": (CALL, acts(given=POD)),
+    "text before the first label": ("Let me see.\n" + LOOK + CALL, acts("Let me see.\nI look.", text=POD)),
+    "several thoughts": (LOOK + "Thought: And again.\n" + CALL, acts("I look.\nAnd again.", text=POD)),
+    "no thought": (CALL, acts(text=POD)),
     "Windows line ends": (
         "Thought: a\r\nb\r\nAction: k8s.get\r\nAction Input: a: 1\r\nb: 2\r\nObservation: x",
-        acts("a\nb", given="a: 1\nb: 2", rest="Observation: x"),
+        acts("a\nb", text="a: 1\nb: 2", rest="Observation: x"),
     ),
     # labels in other dress
     "bold labels": (
         f"**Thought:** I look.\n**Action**: k8s.get\n**Action Input:** {POD}",
-        acts("I look.", given=POD),
+        acts("I look.", text=POD),
     ),
     "headings": ("### Thought:\nI look.\n### Final Answer:\nMemory.", says("Memory.", "I look.")),
-    "a list": (f"- Thought: I look.\n- Action: k8s.get\n- Action Input: {POD}", acts("I look.", given=POD)),
-    "a bold list": (f"* **Action:** k8s.get\n* **Action Input:** {POD}", acts(given=POD)),
-    "labels in code": (f"`Action`: k8s.get\n`Action Input`: {POD}", acts(given=POD)),
-    "capital labels": (f"THOUGHT: I look.\nACTION: k8s.get\nACTION INPUT: {POD}", acts("I look.", given=POD)),
-    "small labels": (f"thought: I look.\naction: k8s.get\naction input: {POD}", acts("I look.", given=POD)),
+    "a list": (f"- Thought: I look.\n- Action: k8s.get\n- Action Input: {POD}", acts("I look.", text=POD)),
+    "a bold list": (f"* **Action:** k8s.get\n* **Action Input:** {POD}", acts(text=POD)),
+    "labels in code": (f"`Action`: k8s.get\n`Action Input`: {POD}", acts(text=POD)),
+    "capital labels": (f"THOUGHT: I look.\nACTION: k8s.get\nACTION INPUT: {POD}", acts("I look.", text=POD)),
+    "small labels": (f"thought: I look.\naction: k8s.get\naction input: {POD}", acts("I look.", text=POD)),
     "small labels end an input": (
         "action: k8s.get\naction input: a: 1\nobservation: x",
-        acts(given="a: 1", rest="observation: x"),
+        acts(text="a: 1", rest="observation: x"),
     ),
-    "indented labels": (f"  Action: k8s.get\n\tAction Input: {POD}", acts(given=POD)),
-    "a blank before the colon": (f"Action : k8s.get\nAction Input : {POD}", acts(given=POD)),
-    "wide colons": (f"Action\uff1ak8s.get\nAction Input\uff1a{POD}", acts(given=POD)),
+    "indented labels": (f"  Action: k8s.get\n\tAction Input: {POD}", acts(text=POD)),
+    "a blank before the colon": (f"Action : k8s.get\nAction Input : {POD}", acts(text=POD)),
+    "wide colons": (f"Action\uff1ak8s.get\nAction Input\uff1a{POD}", acts(text=POD)),
     "an answer that begins in bold": ("Final Answer: **Memory**, it is.", says("**Memory**, it is.")),
     "an answer in bold right behind its colon": ("Final Answer:**Memory**", says("**Memory**")),
     "a label in the middle of a line": ("the Action: was taken", wrong(react.NEITHER, "the Action: was taken")),
@@ -74,7 +74,7 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     # what the model makes up or says too much
     "a made-up observation": (
         CALL + "\nObservation: all is well\nFinal Answer: nothing",
-        acts(given=POD, rest="\nObservation: all is well\nFinal Answer: nothing"),
+        acts(text=POD, rest="\nObservation: all is well\nFinal Answer: nothing"),
     ),
     "a made-up observation in bold": (
         "Action: k8s.get\n**Observation:** well",
@@ -87,11 +87,11 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "nothing but an observation": ("Observation: b\n" + CALL, wrong(react.MADE_UP, rest="Observation: b\n" + CALL)),
     "several actions": (
         CALL + "\nAction: k8s.list\nAction Input: {}",
-        acts(given=POD, rest="\nAction: k8s.list\nAction Input: {}"),
+        acts(text=POD, rest="\nAction: k8s.list\nAction Input: {}"),
     ),
     "several actions in YAML": (
         "Action: k8s.get\nAction Input:\nname: web-0\nThought: b\nAction: k8s.list",
-        acts(given="name: web-0", rest="Thought: b\nAction: k8s.list"),
+        acts(text="name: web-0", rest="Thought: b\nAction: k8s.list"),
     ),
     "an action, then an answer": (
         "Action: k8s.get\nFinal Answer: Memory.",
@@ -121,69 +121,69 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         "Final Answer: Memory.\nFinal Answer: Memory.",
         says("Memory.\nFinal Answer: Memory."),
     ),
-    "text behind JSON": (CALL + "\nI wait for it.", acts(given=POD, rest="\nI wait for it.")),
+    "text behind JSON": (CALL + "\nI wait for it.", acts(text=POD, rest="\nI wait for it.")),
     # the input
     "an action without an input": ("Action: k8s.list", acts(action="k8s.list")),
     "an empty input": ("Action: k8s.list\nAction Input:\n", acts(action="k8s.list")),
-    "JSON on the next line": (f"Action: k8s.get\nAction Input:\n{POD}", acts(given=POD)),
+    "JSON on the next line": (f"Action: k8s.get\nAction Input:\n{POD}", acts(text=POD)),
     "JSON of many lines": (
         'Action: k8s.get\nAction Input: {\n  "a": "x\nThought: y"\n}\nThought: z',
-        acts(given='{\n  "a": "x\nThought: y"\n}', rest="\nThought: z"),
+        acts(text='{\n  "a": "x\nThought: y"\n}', rest="\nThought: z"),
     ),
-    "JSON in a fence": (f"Action: k8s.get\nAction Input:\n```json\n{POD}\n```\n", acts(given=POD)),
+    "JSON in a fence": (f"Action: k8s.get\nAction Input:\n```json\n{POD}\n```\n", acts(text=POD)),
     "a fence that opens on the label's line": (
         f"Action: k8s.get\nAction Input: ```json\n{POD}\n```\nMore.",
-        acts(given=POD, rest="\nMore."),
+        acts(text=POD, rest="\nMore."),
     ),
     "a fence that never closes": (
         f"Action: k8s.get\nAction Input:\n```json\n{POD}\nObservation: x",
-        acts(given=POD, rest="\nObservation: x"),
+        acts(text=POD, rest="\nObservation: x"),
     ),
-    "JSON in code": (f"Action: k8s.get\nAction Input: `{POD}`", acts(given=POD, rest="")),
-    "words in code": ("Action: k8s.get\nAction Input: `web-0`", acts(given="web-0")),
+    "JSON in code": (f"Action: k8s.get\nAction Input: `{POD}`", acts(text=POD, rest="")),
+    "words in code": ("Action: k8s.get\nAction Input: `web-0`", acts(text="web-0")),
     "YAML": (
         "Action: k8s.get\nAction Input:\n  name: web-0\n  spec:\n    a: b\n",
-        acts(given="name: web-0\nspec:\n  a: b"),
+        acts(text="name: web-0\nspec:\n  a: b"),
     ),
     "YAML in a fence": (
         f"Action: k8s.apply\nAction Input:\n{MANIFEST}\nMore.",
-        acts(action="k8s.apply", given="Action: Allow\nAction Input: all\nObservation: none", rest="\nMore."),
+        acts(action="k8s.apply", text="Action: Allow\nAction Input: all\nObservation: none", rest="\nMore."),
     ),
     "YAML with keys like labels": (
         "Action: k8s.act\nAction Input:\naction: restart\nthought: b\nObservation: x",
-        acts(action="k8s.act", given="action: restart\nthought: b", rest="Observation: x"),
+        acts(action="k8s.act", text="action: restart\nthought: b", rest="Observation: x"),
     ),
     "broken JSON": (
         "Action: k8s.get\nAction Input: {'name': 'web-0',}\nObservation: x",
-        acts(given="{'name': 'web-0',}", rest="Observation: x"),
+        acts(text="{'name': 'web-0',}", rest="Observation: x"),
     ),
-    "JSON below the action": (f"Action: k8s.get\n{POD}\nMore.", acts(given=POD, rest="\nMore.")),
-    "a fence below the action": (f"Action: k8s.get\n```json\n{POD}\n```", acts(given=POD)),
-    "YAML in a fence below the action": ("Action: k8s.get\n```yaml\na: b\n```", acts(given="a: b")),
+    "JSON below the action": (f"Action: k8s.get\n{POD}\nMore.", acts(text=POD, rest="\nMore.")),
+    "a fence below the action": (f"Action: k8s.get\n```json\n{POD}\n```", acts(text=POD)),
+    "YAML in a fence below the action": ("Action: k8s.get\n```yaml\na: b\n```", acts(text="a: b")),
     "a fence below the action that quotes labels": (
         f"Action: k8s.apply\n{MANIFEST.replace('all', '')}\nMore.",
-        acts(action="k8s.apply", given="Action: Allow\nAction Input: \nObservation: none", rest="\nMore."),
+        acts(action="k8s.apply", text="Action: Allow\nAction Input: \nObservation: none", rest="\nMore."),
     ),
     "prose below the action": ("Action: k8s.get\nI look at it.", acts()),
-    "a call": (f"Action: k8s.get({POD})", acts(given=POD)),
-    "a call over many lines": ('Action: k8s.get(\n  {"a": 1}\n)\nMore.', acts(given='{"a": 1}', rest="\n)\nMore.")),
-    "a call with pairs": ('Action: k8s.get(name="web-0", tail=(5))', acts(given='name="web-0", tail=(5)')),
+    "a call": (f"Action: k8s.get({POD})", acts(text=POD)),
+    "a call over many lines": ('Action: k8s.get(\n  {"a": 1}\n)\nMore.', acts(text='{"a": 1}', rest="\n)\nMore.")),
+    "a call with pairs": ('Action: k8s.get(name="web-0", tail=(5))', acts(text='name="web-0", tail=(5)')),
     "a call without anything": ("Action: k8s.list()", acts(action="k8s.list")),
-    "a call in code": (f"Action: `k8s.get({POD})`", acts(given=POD)),
-    "JSON on the action's line": (f"Action: k8s.get {POD}", acts(given=POD)),
-    "JSON behind words on the action's line": (f"Action: k8s.get with {POD}", acts(given=POD)),
-    "pairs on the action's line": ("Action: k8s.get name=web-0 tail=5", acts(given="name=web-0 tail=5")),
+    "a call in code": (f"Action: `k8s.get({POD})`", acts(text=POD)),
+    "JSON on the action's line": (f"Action: k8s.get {POD}", acts(text=POD)),
+    "JSON behind words on the action's line": (f"Action: k8s.get with {POD}", acts(text=POD)),
+    "pairs on the action's line": ("Action: k8s.get name=web-0 tail=5", acts(text="name=web-0 tail=5")),
     "an input on the line and with its label": (
         f'Action: k8s.get({{"a": 1}})\nAction Input: {POD}',
-        acts(given=POD),
+        acts(text=POD),
     ),
-    "an input on the line and an empty one": ('Action: k8s.get({"a": 1})\nAction Input:', acts(given='{"a": 1}')),
+    "an input on the line and an empty one": ('Action: k8s.get({"a": 1})\nAction Input:', acts(text='{"a": 1}')),
     # the tool's name
     "a tool in code": ("Action: `k8s.get`", acts()),
     "a tool in bold": ("Action: **k8s.get**", acts()),
     "a tool in quotes": ('Action: "k8s.get".', acts()),
-    "a tool on the next line": (f"Action:\nk8s.get\nAction Input: {POD}", acts(given=POD)),
-    "a tool in a fence": (f"Action:\n```\nk8s.get\n```\nAction Input: {POD}", acts(given=POD)),
+    "a tool on the next line": (f"Action:\nk8s.get\nAction Input: {POD}", acts(text=POD)),
+    "a tool in a fence": (f"Action:\n```\nk8s.get\n```\nAction Input: {POD}", acts(text=POD)),
     "a tool and why": ("Action: k8s.get (to see the pod)", acts()),
     "no tool's name": ("Action: look at the pod", acts(action="look at the pod")),
     # no action
@@ -199,31 +199,31 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         LOOK + "Action: None\nAction Input: None\nFinal Answer: Memory.",
         says("Memory.", "I look."),
     ),
-    "none, then an action": ("Action: None\n" + CALL, acts(given=POD)),
+    "none, then an action": ("Action: None\n" + CALL, acts(text=POD)),
     "an input without an action": (f"{LOOK}Action Input: {POD}", wrong(react.NO_ACTION, "I look.")),
     "an empty answer": ("Final Answer:  \n", wrong(react.NO_TEXT)),
     "an empty answer in a fence": ("```\nFinal Answer:\n```", wrong(react.NO_TEXT)),
     "an empty answer, then an action and a label that is none": (
         "Final Answer:\nAction: k8s.get\n```\na: b\n```\nAction Input:\nObservation: x",
-        acts(given="a: b", rest="Observation: x"),
+        acts(text="a: b", rest="Observation: x"),
     ),
-    "an empty answer, then an action": ("Final Answer:\n" + CALL, acts(given=POD)),
+    "an empty answer, then an action": ("Final Answer:\n" + CALL, acts(text=POD)),
     "only a thought": (LOOK, wrong(react.NEITHER, "I look.")),
     "only text": ("It is memory.", wrong(react.NEITHER, "It is memory.")),
     "nothing": ("", wrong(react.EMPTY)),
     "blanks": (" \r\n\t", wrong(react.EMPTY)),
     # fences
-    "an action in a fence": (f"```\n{LOOK}{CALL}\n```", acts("I look.", given=POD)),
+    "an action in a fence": (f"```\n{LOOK}{CALL}\n```", acts("I look.", text=POD)),
     "a fenced input in a fence": (
         f"```\nAction: k8s.get\nAction Input:\n```json\n{POD}\n```\n```\nObservation: x",
-        acts(given=POD, rest="\n```\nObservation: x"),
+        acts(text=POD, rest="\n```\nObservation: x"),
     ),
     "YAML in a fence around all": (
         "```\nAction: k8s.get\nAction Input: a: b\n```\nMore.",
-        acts(given="a: b", rest="\nMore."),
+        acts(text="a: b", rest="\nMore."),
     ),
-    "only the action in a fence": (f"{LOOK}```\n{CALL}\n```\nMore.", acts("I look.", given=POD, rest="\nMore.")),
-    "a fence that was cut": (f"```text\n{LOOK}{CALL}\n", acts("I look.", given=POD)),
+    "only the action in a fence": (f"{LOOK}```\n{CALL}\n```\nMore.", acts("I look.", text=POD, rest="\nMore.")),
+    "a fence that was cut": (f"```text\n{LOOK}{CALL}\n", acts("I look.", text=POD)),
     "an answer in a fence": (f"```\n{LOOK}Final Answer: Memory.\n```", says("Memory.", "I look.")),
     "an answer in a fence, and more": ("```\nFinal Answer: Memory.\n```\nDone.", says("Memory.", rest="\nDone.")),
     "an answer in a fence, then an observation": (
@@ -242,25 +242,25 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         "Final Answer: See\n```yaml\na: b\nObservation: x",
         says("See\n```yaml\na: b", rest="Observation: x"),
     ),
-    "a thought that quotes code": ("Thought: a\n```\nb\n```\n" + CALL, acts("a\n```\nb\n```", given=POD)),
+    "a thought that quotes code": ("Thought: a\n```\nb\n```\n" + CALL, acts("a\n```\nb\n```", text=POD)),
 }
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
-def test_what_an_answer_asks_for(text: str, expected: tuple[dict[str, str], str]) -> None:
+def test_answer_is_read_as_what_it_asks_for(text: str, expected: tuple[dict[str, str], str]) -> None:
     reading, rest = expected
     read = react.read(text)
     assert (read, text[read.used :]) == (react.Reading(**reading, used=len(text) - len(rest)), rest)
 
 
 @pytest.mark.parametrize("text", [text for text, _ in CASES.values()], ids=CASES)
-def test_with_windows_line_ends_it_is_the_same(text: str) -> None:
-    def told(reading: react.Reading) -> tuple[str, ...]:
+def test_answer_with_windows_line_ends_is_read_the_same(text: str) -> None:
+    def parts_of(reading: react.Reading) -> tuple[str, ...]:
         return tuple(
             getattr(reading, name).replace("\r", "") for name in ("thought", "action", "input", "answer", "problem")
         )
 
-    assert told(react.read(text.replace("\r\n", "\n").replace("\n", "\r\n"))) == told(react.read(text))
+    assert parts_of(react.read(text.replace("\r\n", "\n").replace("\n", "\r\n"))) == parts_of(react.read(text))
 
 
 ARGUMENTS: dict[str, tuple[str, object]] = {
@@ -341,7 +341,7 @@ def deep(size: int) -> dict[str, str]:
 
 @pytest.mark.parametrize("size", [101, 1_000, 16_000, 100_000])
 @pytest.mark.parametrize("kind", deep(1))
-def test_what_is_nested_too_deep_is_left_as_text(kind: str, size: int) -> None:
+def test_input_that_is_nested_too_deep_is_left_as_text(kind: str, size: int) -> None:
     raw = deep(size)[kind]
     assert json.loads(react.arguments(raw)) == {"input": raw.strip()} or kind == "mappings"
     assert react.read(f"Action: k8s.get\nAction Input: {raw}").action == "k8s.get"
@@ -385,11 +385,11 @@ def test_any_input_becomes_an_object_of_plain_json(raw: str) -> None:
 VALUES = strategies.none() | strategies.integers() | strategies.text(max_size=20) | strategies.lists(strategies.text())
 
 
-@hypothesis.given(given=strategies.dictionaries(strategies.text(max_size=20), VALUES, max_size=5))
-def test_json_is_read_as_json_whatever_stands_in_it_and_behind_it(given: dict[str, object]) -> None:
-    raw = json.dumps(given, indent=1)
+@hypothesis.given(document=strategies.dictionaries(strategies.text(max_size=20), VALUES, max_size=5))
+def test_json_is_read_as_json_whatever_stands_in_it_and_behind_it(document: dict[str, object]) -> None:
+    raw = json.dumps(document, indent=1)
     assert react.read(f"Action: k8s.get\nAction Input: {raw}\nObservation: x").input == raw
-    assert json.loads(react.arguments(raw)) == given
+    assert json.loads(react.arguments(raw)) == document
 
 
 @pytest.mark.parametrize("head", ["", "Action: k8s.get\nAction Input:", "```\nFinal Answer: a"])

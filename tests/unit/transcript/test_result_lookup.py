@@ -67,8 +67,8 @@ def test_searching_on_shows_each_matching_line_once_in_order_and_in_bounds(
 def test_matches_in_one_long_line_are_shown_with_what_is_around_them() -> None:
     text = "ä" * 70_000 + " FATAL here " + "b" * 70_000 + "FATAL there"
     answer = search(text, "FATAL")
-    shown = re.findall(r"^1: \[characters (\d+)-(\d+)\] (.*)$", answer, re.MULTILINE)
-    assert [text[int(begin) - 1 : int(end)] for begin, end, _ in shown] == [snippet for _, _, snippet in shown]
+    snippets = re.findall(r"^1: \[characters (\d+)-(\d+)\] (.*)$", answer, re.MULTILINE)
+    assert [text[int(begin) - 1 : int(end)] for begin, end, _ in snippets] == [snippet for _, _, snippet in snippets]
     assert ("FATAL here" in answer, "FATAL there" in answer, len(answer) < 1_000) == (True, True, True)
     many = search("FATAL " * 9_000, "FATAL")
     assert "further matches in this line are not shown: read it from character" in many

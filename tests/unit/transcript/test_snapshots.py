@@ -20,7 +20,7 @@ EACH = pytest.mark.parametrize(("version", "row"), [pytest.param(v, row, id=f"{v
 
 
 def bare(value: Any) -> Any:
-    """A dump without what nobody has set."""
+    """Return a dump without the fields that are not set."""
     if isinstance(value, dict):
         return {name: bare(inner) for name, inner in value.items() if inner is not None}
     return [bare(inner) for inner in value] if isinstance(value, list) else value
@@ -28,12 +28,14 @@ def bare(value: Any) -> Any:
 
 @EACH
 def test_a_recorded_chain_of_any_version_is_read_without_loss(version: int, row: dict[str, str]) -> None:
-    found = record.CHAIN_DECODERS[version](json.loads(row["chain"]))
-    assert bare(found.model_dump(mode="json", by_alias=True)) == json.loads(row["chain"])
+    spec = record.CHAIN_DECODERS[version](json.loads(row["chain"]))
+    assert bare(spec.model_dump(mode="json", by_alias=True)) == json.loads(row["chain"])
 
 
 @EACH
-def test_what_a_chain_does_not_use_changes_neither_its_snapshot_nor_its_hash(version: int, row: dict[str, str]) -> None:
+def test_fields_that_a_chain_does_not_use_change_neither_its_snapshot_nor_its_hash(
+    version: int, row: dict[str, str]
+) -> None:
     """A newer version has fields that those before it had not: chains without them are stored as ever."""
     spec = chains.Spec.model_validate_json(row["chain"])
     assert json.dumps(spec.model_dump(mode="json", by_alias=True, exclude_none=True)) == row["chain"], version
@@ -42,12 +44,12 @@ def test_what_a_chain_does_not_use_changes_neither_its_snapshot_nor_its_hash(ver
 
 def test_a_chain_of_an_older_version_has_nothing_of_what_newer_ones_brought() -> None:
     for version, _, row in ROWS:
-        found = record.CHAIN_DECODERS[version](json.loads(row["chain"]))
+        spec = record.CHAIN_DECODERS[version](json.loads(row["chain"]))
         if version == 1:
-            assert (found.executive_summary, found.chat) == (None, None)
-            assert {stage.synthesis for stage in found.stages} == {None}
+            assert (spec.executive_summary, spec.chat) == (None, None)
+            assert {stage.synthesis for stage in spec.stages} == {None}
         if version < 3:
-            assert {found.fallback_providers, *(stage.fallback_providers for stage in found.stages)} == {None}
+            assert {spec.fallback_providers, *(stage.fallback_providers for stage in spec.stages)} == {None}
 
 
 def test_every_field_of_the_kind_is_in_what_is_recorded_of_the_newest_version() -> None:

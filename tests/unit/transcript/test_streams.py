@@ -1,4 +1,4 @@
-"""What is shown of an answer while it is being written."""
+"""The parts of an answer that are shown while it is being written."""
 
 from __future__ import annotations
 
@@ -33,94 +33,94 @@ in_any_text = strategies.lists(
 
 
 def cut(text: str, at: Sequence[int]) -> list[str]:
-    places = sorted({0, len(text), *(place % (len(text) + 1) for place in at)})
+    places = sorted({0, len(text), *(position % (len(text) + 1) for position in at)})
     return [text[begin:end] for begin, end in itertools.pairwise(places)]
 
 
-def told(shown: dict[str, str], news: Sequence[tuple[streams.PartialEvent, int]]) -> dict[str, str]:
-    """What somebody has before him who was told of these too."""
-    after = dict(shown)
-    for one, at in news:
-        assert at <= len(after.get(one.event, "")), "there is no gap"
-        after[one.event] = after.get(one.event, "")[:at] + one.text[at:]
+def with_news(before: dict[str, str], news: Sequence[tuple[streams.PartialEvent, int]]) -> dict[str, str]:
+    """Return the texts that a subscriber has after these news, too."""
+    after = dict(before)
+    for event, at in news:
+        assert at <= len(after.get(event.event, "")), "there is no gap"
+        after[event.event] = after.get(event.event, "")[:at] + event.text[at:]
     return after
 
 
-def there(shown: Sequence[streams.PartialEvent]) -> dict[str, str]:
-    return {one.event: one.text for one in shown}
+def there(events: Sequence[streams.PartialEvent]) -> dict[str, str]:
+    return {event.event: event.text for event in events}
 
 
 def nothing() -> None:
-    """Nobody waits for it."""
+    """Do nothing: no subscriber waits for it."""
 
 
-def logged(turn: ports.StreamedCall, message: messages.Message) -> dict[str, tuple[str, str]]:
+def logged(call: ports.StreamedCall, message: messages.Message) -> dict[str, tuple[str, str]]:
     """Type and content of the events that the timeline has of a committed answer."""
-    entry = entries.Answered(execution=turn.execution, turn=turn.number, messages=(message,), call=CALL)
-    kind = timeline_events.ExecutionTraits(kind=turn.kind, strategy=turn.strategy)
-    one = entries.Logged(
-        seq=9, at=datetime.now(UTC), claim=1, run=0, stage=turn.stage, execution=turn.execution, entry=entry
+    entry = entries.Answered(execution=call.execution, turn=call.number, messages=(message,), call=CALL)
+    kind = timeline_events.ExecutionTraits(kind=call.kind, strategy=call.strategy)
+    row = entries.Logged(
+        seq=9, at=datetime.now(UTC), claim=1, run=0, stage=call.stage, execution=call.execution, entry=entry
     )
-    return {event.id: (event.type, event.content) for event in timeline.fold([one], executions={turn.execution: kind})}
+    return {event.id: (event.type, event.content) for event in timeline.fold([row], executions={call.execution: kind})}
 
 
-@pytest.mark.parametrize("turn", [NATIVE, REACT], ids=["native", "react"])
+@pytest.mark.parametrize("call", [NATIVE, REACT], ids=["native", "react"])
 @hypothesis.given(text=in_any_text, thinking=in_any_text, at=strategies.lists(strategies.integers(0, 200), max_size=8))
 @hypothesis.settings(deadline=None)
 def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
-    turn: ports.StreamedCall, text: str, thinking: str, at: Sequence[int]
+    call: ports.StreamedCall, text: str, thinking: str, at: Sequence[int]
 ) -> None:
-    written = streams.AnswerStream(turn, secrets=NO_SECRETS, notify=nothing)
+    written = streams.AnswerStream(call, secrets=NO_SECRETS, notify=nothing)
     seen: dict[str, str] = {}
     for piece in cut(thinking, at):
         written.thinking(piece)
-        seen = told(seen, written.changes())
+        seen = with_news(seen, written.changes())
     so_far = ""
     for piece in cut(text, at):
         written.text(piece)
         so_far += piece
-        seen = told(seen, written.changes())
-        shown = there(streams.partial_events(turn, thinking=thinking, text=so_far, secrets=NO_SECRETS))
-        assert {event: text for event, text in seen.items() if text} == shown
-    assert told({}, written.changes(anew=True)) == seen, "who comes late sees the same"
+        seen = with_news(seen, written.changes())
+        expected = there(streams.partial_events(call, thinking=thinking, text=so_far, secrets=NO_SECRETS))
+        assert {event: text for event, text in seen.items() if text} == expected
+    assert with_news({}, written.changes(anew=True)) == seen, "who comes late sees the same"
     assert written.changes() == []
 
 
 @hypothesis.given(text=in_any_text, thinking=in_any_text)
 @hypothesis.settings(deadline=None)
-def test_at_its_end_a_native_answer_is_shown_as_the_log_has_it(text: str, thinking: str) -> None:
-    shown = {
-        one.event: one.text for one in streams.partial_events(NATIVE, thinking=thinking, text=text, secrets=NO_SECRETS)
+def test_native_answer_at_its_end_is_shown_as_the_log_has_it(text: str, thinking: str) -> None:
+    texts = {
+        new.event: new.text for new in streams.partial_events(NATIVE, thinking=thinking, text=text, secrets=NO_SECRETS)
     }
     message = messages.Message(role="assistant", text=messages.storable(text), thinking=messages.storable(thinking))
-    assert shown == {event: content for event, (_, content) in logged(NATIVE, message).items()}
+    assert texts == {event: content for event, (_, content) in logged(NATIVE, message).items()}
 
 
 @hypothesis.given(
     text=in_any_text, end=strategies.sampled_from(["Final Answer: It is.", "Action: k8s.get\nAction Input: {}\n."])
 )
 @hypothesis.settings(deadline=None)
-def test_at_its_end_a_react_answer_that_can_be_read_is_shown_as_the_log_has_it(text: str, end: str) -> None:
+def test_readable_react_answer_at_its_end_is_shown_as_the_log_has_it(text: str, end: str) -> None:
     text = messages.storable(f"Thought: I know.{text}\n{end}")
-    kept = dialects.REACT.read(messages.Message(role="assistant", text=text), final=False)
-    hypothesis.assume(isinstance(kept, messages.Message) and not dialects.REACT.problem(kept))
-    assert isinstance(kept, messages.Message)
-    shown = there(streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS))
-    calls = tuple(replace(call, id=f"3.{place}") for place, call in enumerate(kept.calls))
-    in_log = logged(REACT, replace(kept, calls=calls))
-    assert shown == {event: content for event, (_, content) in in_log.items() if event in ("e0.3.thought", "e0.3.text")}
+    answer = dialects.REACT.read(messages.Message(role="assistant", text=text), final=False)
+    hypothesis.assume(isinstance(answer, messages.Message) and not dialects.REACT.problem(answer))
+    assert isinstance(answer, messages.Message)
+    texts = there(streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS))
+    calls = tuple(replace(call, id=f"3.{index}") for index, call in enumerate(answer.calls))
+    in_log = logged(REACT, replace(answer, calls=calls))
+    assert texts == {event: content for event, (_, content) in in_log.items() if event in ("e0.3.thought", "e0.3.text")}
 
 
 @hypothesis.given(first=in_any_text, second=in_any_text)
 @hypothesis.settings(deadline=None)
-def test_what_is_asked_for_again_replaces_what_came(first: str, second: str) -> None:
+def test_answer_that_is_asked_for_again_replaces_what_came(first: str, second: str) -> None:
     written = streams.AnswerStream(NATIVE, secrets=NO_SECRETS, notify=nothing)
     written.thinking("hm")
     written.text(first)
-    seen = told({}, written.changes())
+    seen = with_news({}, written.changes())
     written.again()
     written.text(second)
-    seen = told(seen, written.changes())
+    seen = with_news(seen, written.changes())
     assert {event: text for event, text in seen.items() if text} == there(
         streams.partial_events(NATIVE, thinking="", text=second, secrets=NO_SECRETS)
     )
@@ -142,15 +142,15 @@ STEPS = [
 
 @pytest.mark.parametrize(("text", "expected"), STEPS, ids=[text[-12:] for text, _ in STEPS])
 def test_labels_of_the_react_dialect_are_not_shown_not_even_half_of_one(text: str, expected: dict[str, str]) -> None:
-    shown = streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS)
-    assert {one.event: one.text for one in shown} == {f"e0.3.{place}": text for place, text in expected.items()}
+    events = streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS)
+    assert {event.event: event.text for event in events} == {f"e0.3.{kind}": text for kind, text in expected.items()}
 
 
 def test_the_text_of_a_summary_is_shown_as_one() -> None:
-    (one,) = streams.partial_events(
+    (event,) = streams.partial_events(
         replace(NATIVE, kind="summary"), thinking="", text="It is memory.", secrets=NO_SECRETS
     )
-    assert one == streams.PartialEvent(event="e0.3.text", type="executive_summary", text="It is memory.")
+    assert event == streams.PartialEvent(event="e0.3.text", type="executive_summary", text="It is memory.")
 
 
 def test_a_react_answer_that_is_too_long_to_be_read_is_not_shown() -> None:
@@ -159,17 +159,17 @@ def test_a_react_answer_that_is_too_long_to_be_read_is_not_shown() -> None:
     assert not streams.partial_events(REACT, thinking="", text=text + "x", secrets=NO_SECRETS)
 
 
-@hypothesis.given(one=strategies.text("ab", max_size=40), other=strategies.text("ab", max_size=40))
-def test_what_two_texts_have_in_common_is_the_longest_beginning(one: str, other: str) -> None:
-    count = streams.common_length(one, other)
-    assert one[:count] == other[:count]
-    assert one[count : count + 1] != other[count : count + 1] or one == other
+@hypothesis.given(first=strategies.text("ab", max_size=40), other=strategies.text("ab", max_size=40))
+def test_common_part_of_two_texts_is_the_longest_beginning(first: str, other: str) -> None:
+    count = streams.common_length(first, other)
+    assert first[:count] == other[:count]
+    assert first[count : count + 1] != other[count : count + 1] or first == other
 
 
 SECRET = "sk-live-9Qw7Er5Ty3Ui1"
 
 
-@pytest.mark.parametrize("turn", [NATIVE, REACT], ids=["native", "react"])
+@pytest.mark.parametrize("call", [NATIVE, REACT], ids=["native", "react"])
 @hypothesis.given(
     before=in_any_text,
     behind=in_any_text,
@@ -177,14 +177,14 @@ SECRET = "sk-live-9Qw7Er5Ty3Ui1"
     encoded=strategies.booleans(),
 )
 def test_a_known_secret_is_in_no_piece_however_it_is_cut(
-    turn: ports.StreamedCall, before: str, behind: str, at: Sequence[int], encoded: bool
+    call: ports.StreamedCall, before: str, behind: str, at: Sequence[int], encoded: bool
 ) -> None:
     secret = base64.b64encode(SECRET.encode()).decode() if encoded else SECRET
-    written = streams.AnswerStream(turn, secrets=known_secrets.KnownSecrets([SECRET]), notify=nothing)
+    written = streams.AnswerStream(call, secrets=known_secrets.KnownSecrets([SECRET]), notify=nothing)
     seen: dict[str, str] = {}
     for piece in cut(f"Thought: {before}{secret}{behind}\nFinal Answer: {secret}.", at):
         written.text(piece)
         written.thinking(piece)
-        seen = told(seen, written.changes())
+        seen = with_news(seen, written.changes())
         assert not any(secret[:8] in text or secret[-8:] in text for text in seen.values())
     assert any("[MASKED:secret]" in text for text in seen.values())

@@ -30,20 +30,20 @@ def began(execution: str = "e0", *, index: int = 0) -> entries.ExecutionStarted:
 
 
 def answered(
-    *calls: messages.ToolCall, execution: str = "e0", turn: int = 0, text: str = "", thinking: str = ""
+    *calls: messages.ToolCall, execution: str = "e0", call_number: int = 0, text: str = "", thinking: str = ""
 ) -> entries.Answered:
-    said = messages.Message(role="assistant", text=text, thinking=thinking, calls=calls)
-    return entries.Answered(execution=execution, turn=turn, messages=(said,), call=CALL)
+    message = messages.Message(role="assistant", text=text, thinking=thinking, calls=calls)
+    return entries.Answered(execution=execution, turn=call_number, messages=(message,), call=CALL)
 
 
-def unanswered(*, execution: str = "e0", turn: int = 0) -> entries.Unanswered:
+def unanswered(*, execution: str = "e0", call_number: int = 0) -> entries.Unanswered:
     failure = messages.Failure(kind="timeout", text="nothing within 5 s")
-    return entries.Unanswered(execution=execution, turn=turn, failure=failure, call=CALL)
+    return entries.Unanswered(execution=execution, turn=call_number, failure=failure, call=CALL)
 
 
-def fell_back(*, execution: str = "e0", turn: int = 0, to: str = "other") -> entries.FellBack:
+def fell_back(*, execution: str = "e0", call_number: int = 0, to: str = "other") -> entries.FellBack:
     failure = messages.Failure(kind="fatal", text="google-default: 401: the key", code="401")
-    return entries.FellBack(execution=execution, turn=turn, provider=to, failure=failure, call=CALL)
+    return entries.FellBack(execution=execution, turn=call_number, provider=to, failure=failure, call=CALL)
 
 
 def ran(
@@ -99,13 +99,13 @@ def log(*added: entries.Entry | entries.Unreadable) -> list[entries.Logged]:
 
 
 def seen(events: Sequence[timeline_events.Event]) -> list[tuple[int, str, str, str, str]]:
-    return [(one.seq, one.id, one.type, one.status, one.content) for one in events]
+    return [(event.seq, event.id, event.type, event.status, event.content) for event in events]
 
 
 def by_id(events: Sequence[timeline_events.Event]) -> dict[str, timeline_events.Event]:
-    found = {one.id: one for one in events}
-    assert len(found) == len(events)
-    return found
+    found_events = {event.id: event for event in events}
+    assert len(found_events) == len(events)
+    return found_events
 
 
 STRAIGHT = log(
@@ -114,8 +114,8 @@ STRAIGHT = log(
     answered(GET, LIST, text="I look.", thinking="hm"),
     ran(LIST),
     ran(GET, failed=True),
-    unanswered(turn=1),
-    answered(turn=2, text="It is out of memory.", thinking="so"),
+    unanswered(call_number=1),
+    answered(call_number=2, text="It is out of memory.", thinking="so"),
     ended(),
     entries.StageEnded(stage="look", outcome="Completed"),
     entries.RunEnded(ending="Completed", reason="StagesCompleted", final_analysis="It is out of memory."),
@@ -140,7 +140,7 @@ def test_a_straight_run_is_told_event_by_event_in_the_order_of_their_last_change
 
 def test_each_event_says_of_what_it_is() -> None:
     events = by_id(timeline.fold(STRAIGHT))
-    assert {identity: one.metadata for identity, one in events.items()} == {
+    assert {identity: event.metadata for identity, event in events.items()} == {
         "e0.0.thinking": {"source": "native", **MODEL},
         "e0.0.text": MODEL,
         "e0.0.0.asked": OF_GET,
@@ -153,7 +153,7 @@ def test_each_event_says_of_what_it_is() -> None:
         "e0.2.thinking": {"source": "native", **MODEL},
         "e0.2.text": MODEL,
     }
-    assert {(one.stage, one.execution) for one in events.values()} == {("look", "e0")}
+    assert {(event.stage, event.execution) for event in events.values()} == {("look", "e0")}
 
 
 def test_an_event_keeps_the_time_of_its_beginning_when_it_changes() -> None:
@@ -176,8 +176,8 @@ def test_the_id_of_a_calls_event_is_known_before_its_result() -> None:
 @pytest.mark.parametrize("name", ["get", ""])
 def test_a_tool_without_a_server_is_told_as_the_model_called_it(name: str) -> None:
     call = messages.ToolCall(id="0.0", name=name, arguments="{}")
-    told = by_id(timeline.fold(log(STARTED, began(), answered(call))))["e0.0.0.call"]
-    assert told.metadata == {"server_name": "", "tool_name": name, "arguments": "{}"}
+    event = by_id(timeline.fold(log(STARTED, began(), answered(call))))["e0.0.0.call"]
+    assert event.metadata == {"server_name": "", "tool_name": name, "arguments": "{}"}
 
 
 def test_a_call_in_doubt_says_so() -> None:
@@ -197,15 +197,15 @@ def test_a_call_in_doubt_says_so() -> None:
     ],
 )
 def test_an_answer_tells_what_it_holds_and_nothing_empty(answer: entries.Answered, types: list[str]) -> None:
-    assert [one.type for one in timeline.fold(log(STARTED, began(), answer))] == types
+    assert [event.type for event in timeline.fold(log(STARTED, began(), answer))] == types
 
 
 @pytest.mark.parametrize("conclude", [True, False])
-def test_of_an_answer_only_the_answer_is_told_and_not_what_it_was_asked_with(conclude: bool) -> None:
+def test_answer_is_told_alone_without_the_messages_that_asked_for_it(conclude: bool) -> None:
     answer = answered(text="so")
     asked = (messages.Message(role="user", text="Conclude now."),) if conclude else ()
-    whole = replace(answer, messages=(*asked, *answer.messages))
-    assert [one.content for one in timeline.fold(log(STARTED, began(), whole))] == ["so"]
+    full_answer = replace(answer, messages=(*asked, *answer.messages))
+    assert [event.content for event in timeline.fold(log(STARTED, began(), full_answer))] == ["so"]
 
 
 @pytest.mark.parametrize(
@@ -226,13 +226,13 @@ def test_an_end_closes_what_streams_and_nothing_else(outcome: entries.Outcome, s
         (7, "e0.end", "error", status, "it ended"),
         (7, "e0.0.0.call", "mcp_tool_call", status, ""),
     ]
-    found = by_id(events)
-    assert found["e0.end"].metadata == {"outcome": outcome}
-    assert (found["e0.0.0.call"].created_at, found["e0.0.0.call"].updated_at) == (at(4), at(7))
-    assert found["e0.0.0.call"].metadata == OF_GET
-    assert (found["e0.0.1.call"].status, found["e0.0.1.call"].seq) == ("completed", 6)
-    assert found["e1.0.0.call"].status == "streaming", "it is another one's"
-    assert "e0.0.0.result" not in found
+    closed = by_id(events)
+    assert closed["e0.end"].metadata == {"outcome": outcome}
+    assert (closed["e0.0.0.call"].created_at, closed["e0.0.0.call"].updated_at) == (at(4), at(7))
+    assert closed["e0.0.0.call"].metadata == OF_GET
+    assert (closed["e0.0.1.call"].status, closed["e0.0.1.call"].seq) == ("completed", 6)
+    assert closed["e1.0.0.call"].status == "streaming", "it is another one's"
+    assert "e0.0.0.result" not in closed
 
 
 def test_an_end_without_a_word_tells_nothing() -> None:
@@ -240,7 +240,7 @@ def test_an_end_without_a_word_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ending", "reason", "told"),
+    ("ending", "reason", "expected"),
     [
         ("Failed", "ChainNotFound", ("error", "failed", "why")),
         ("Failed", "AttemptsExhausted", ("error", "failed", "why")),
@@ -252,27 +252,27 @@ def test_an_end_without_a_word_tells_nothing() -> None:
     ],
 )
 def test_an_investigations_end_is_told_where_its_agents_have_not_told_it(
-    ending: entries.Ending, reason: str, told: tuple[str, ...] | None
+    ending: entries.Ending, reason: str, expected: tuple[str, ...] | None
 ) -> None:
     events = timeline.fold(log(entries.RunEnded(ending=ending, reason=reason, message="why")))
-    assert [(one.type, one.status, one.content) for one in events] == ([told] if told else [])
-    for one in events:
-        assert (one.id, one.stage, one.execution, one.metadata) == ("run-0.end", "", "", {"reason": reason})
+    assert [(event.type, event.status, event.content) for event in events] == ([expected] if expected else [])
+    for event in events:
+        assert (event.id, event.stage, event.execution, event.metadata) == ("run-0.end", "", "", {"reason": reason})
 
 
 def test_a_takeover_is_told_with_the_first_entry_of_its_claim() -> None:
     made = Log().add(STARTED, began(), answered(GET)).taken_over().taken_over().add(ran(GET)).taken_over()
-    made.add(answered(turn=1, text="so"), ended())
-    resumed = [one for one in timeline.fold(made.rows) if one.type == "resumed"]
+    made.add(answered(call_number=1, text="so"), ended())
+    resumed = [event for event in timeline.fold(made.rows) if event.type == "resumed"]
     assert seen(resumed) == [
         (4, "run-0.resumed-3", "resumed", "completed", "continued under another claim, after a takeover or a wait"),
         (5, "run-0.resumed-4", "resumed", "completed", "continued under another claim, after a takeover or a wait"),
     ]
-    assert [(one.metadata, one.stage, one.execution, one.created_at) for one in resumed] == [
+    assert [(event.metadata, event.stage, event.execution, event.created_at) for event in resumed] == [
         ({"claim": 3}, "", "", at(4)),
         ({"claim": 4}, "", "", at(5)),
     ]
-    assert [one.id for one in timeline.fold(made.rows) if one.seq == 4] == [
+    assert [event.id for event in timeline.fold(made.rows) if event.seq == 4] == [
         "run-0.resumed-3",
         "e0.0.0.call",
         "e0.0.0.result",
@@ -285,15 +285,15 @@ def test_a_takeover_between_two_pages_is_told_by_the_claim_of_the_entry_before(
 ) -> None:
     rows = Log().add(STARTED, began(), answered(GET)).taken_over().add(ran(GET)).rows
     events = timeline.fold(rows[3:], claims=claims)
-    assert sum(one.type == "resumed" for one in events) == resumed
+    assert sum(event.type == "resumed" for event in events) == resumed
 
 
 @pytest.mark.parametrize("execution", ["e0", ""])
 def test_an_entry_that_cannot_be_read_is_told_in_its_place(execution: str) -> None:
     unreadable = entries.Unreadable(kind="Dreamt", version=7, problem="its kind is unknown here")
     rows = Log().add(STARTED, began(), answered(GET)).add(unreadable, execution=execution).add(ran(GET)).rows
-    (told,) = [one for one in timeline.fold(rows) if one.type == "error"]
-    assert seen([told]) == [
+    (error,) = [event for event in timeline.fold(rows) if event.type == "error"]
+    assert seen([error]) == [
         (
             4,
             f"{execution or 'run-0'}.unreadable-4",
@@ -302,7 +302,7 @@ def test_an_entry_that_cannot_be_read_is_told_in_its_place(execution: str) -> No
             "entry 4 cannot be read by this version: its kind is unknown here",
         )
     ]
-    assert (told.metadata, told.execution) == ({"kind": "Dreamt"}, execution)
+    assert (error.metadata, error.execution) == ({"kind": "Dreamt"}, execution)
     assert by_id(timeline.fold(rows))["e0.0.0.call"].status == "completed", "the others are told as ever"
 
 
@@ -314,7 +314,7 @@ def test_an_empty_log_has_no_events() -> None:
 def events_at(*seqs: int) -> list[timeline_events.Event]:
     return [
         timeline_events.Event(
-            id=f"{place}",
+            id=f"{index}",
             seq=seq,
             created_seq=seq,
             type="error",
@@ -325,12 +325,12 @@ def events_at(*seqs: int) -> list[timeline_events.Event]:
             created_at=BEGAN,
             updated_at=BEGAN,
         )
-        for place, seq in enumerate(seqs)
+        for index, seq in enumerate(seqs)
     ]
 
 
 @pytest.mark.parametrize(
-    ("seqs", "after", "last", "limit", "shown", "reached"),
+    ("seqs", "after", "last", "limit", "expected", "reached"),
     [
         ((1, 2, 3), 0, 3, 5, [1, 2, 3], 3),
         ((1, 2, 3), 0, 9, 5, [1, 2, 3], 9),
@@ -348,10 +348,10 @@ def events_at(*seqs: int) -> list[timeline_events.Event]:
     ],
 )
 def test_a_page_never_ends_inside_an_entry(
-    seqs: Sequence[int], after: int, last: int, limit: int, shown: list[int], reached: int
+    seqs: Sequence[int], after: int, last: int, limit: int, expected: list[int], reached: int
 ) -> None:
     events, end = timeline.page(events_at(*seqs), after=after, last=last, limit=limit)
-    assert ([one.seq for one in events], end) == (shown, reached)
+    assert ([event.seq for event in events], end) == (expected, reached)
 
 
 def random_log(source: random.Random) -> list[entries.Logged]:
@@ -376,21 +376,21 @@ def random_log(source: random.Random) -> list[entries.Logged]:
 
 
 def _life(execution: str, source: random.Random) -> Iterator[entries.Entry]:
-    turn = 0
-    for turn in range(source.randrange(8)):
+    call_number = 0
+    for call_number in range(source.randrange(8)):
         if source.random() < 0.1:
-            yield fell_back(execution=execution, turn=turn, to=f"other-{turn}")
+            yield fell_back(execution=execution, call_number=call_number, to=f"other-{call_number}")
         if source.random() < 0.2:
-            yield unanswered(execution=execution, turn=turn)
+            yield unanswered(execution=execution, call_number=call_number)
             continue
         if source.random() < 0.1:
-            yield answered(execution=execution, turn=turn, text="so I think")
+            yield answered(execution=execution, call_number=call_number, text="so I think")
             continue
         calls = [
-            messages.ToolCall(id=f"{turn}.{index}", name="k8s.get", arguments="{}")
+            messages.ToolCall(id=f"{call_number}.{index}", name="k8s.get", arguments="{}")
             for index in range(source.randrange(1, 5))
         ]
-        yield answered(*calls, execution=execution, turn=turn, text=source.choice(["", "so"]))
+        yield answered(*calls, execution=execution, call_number=call_number, text=source.choice(["", "so"]))
         while calls and source.random() < 0.95:
             some = source.sample(calls, source.randrange(1, len(calls) + 1))
             calls = [call for call in calls if call not in some]
@@ -399,25 +399,26 @@ def _life(execution: str, source: random.Random) -> Iterator[entries.Entry]:
             outcomes: list[entries.Outcome] = ["Failed", "TimedOut", "Cancelled"]
             yield ended(source.choice(outcomes), "cut off", execution=execution)
             return
-    yield answered(execution=execution, turn=turn + 1, text="done", thinking=source.choice(["", "hm"]))
+    yield answered(execution=execution, call_number=call_number + 1, text="done", thinking=source.choice(["", "hm"]))
     yield ended(execution=execution)
 
 
 def around(rows: Sequence[entries.Logged], *, after: int, last: int) -> list[entries.Logged]:
-    """What the events of a page need beside its entries: the answers and the results of the same executions.
+    """Return the entries that the events of a page need beside its own: the answers and the results of the same
+    executions.
 
     Back to the answer whose calls the page's first entries may be about, and up to the next time that the model is
     asked: until then results of the page's last answers may come.
     """
-    found = []
+    needed = []
     for execution in {row.execution for row in rows if after < row.seq <= last and row.execution}:
         own = [row for row in rows if row.execution == execution]
         back_to = max((r.seq for r in own if r.seq <= after and isinstance(r.entry, entries.Answered)), default=None)
         asked = entries.Answered | entries.Unanswered
         up_to = min((r.seq for r in own if r.seq > last and isinstance(r.entry, asked)), default=len(rows) + 1)
-        found += [row for row in own if back_to is not None and back_to <= row.seq <= after]
-        found += [row for row in own if last < row.seq < up_to]
-    return found
+        needed += [row for row in own if back_to is not None and back_to <= row.seq <= after]
+        needed += [row for row in own if last < row.seq < up_to]
+    return needed
 
 
 def read_on(
@@ -430,12 +431,12 @@ def read_on(
     return timeline.page(timeline.fold(log, claims=claims), after=after, last=last, limit=limit)
 
 
-def merged(known: dict[str, timeline_events.Event], events: Sequence[timeline_events.Event]) -> None:
-    """What whoever reads a timeline does: a later form of an event replaces the earlier one, and stands last."""
+def merged(latest: dict[str, timeline_events.Event], events: Sequence[timeline_events.Event]) -> None:
+    """Merge events as a timeline's reader does: a later form of an event replaces the earlier, and stands last."""
     for event in events:
-        before = known.pop(event.id, None)
+        before = latest.pop(event.id, None)
         assert before is None or before.seq < event.seq
-        known[event.id] = event
+        latest[event.id] = event
 
 
 @pytest.mark.parametrize("growing", [False, True], ids=["of a log at rest", "of a log that grows"])
@@ -443,7 +444,7 @@ def merged(known: dict[str, timeline_events.Event], events: Sequence[timeline_ev
 def test_read_in_steps_of_any_size_it_equals_the_one_that_is_read_at_the_end(seed: int, growing: bool) -> None:
     source = random.Random(seed)  # noqa: S311 - it mixes, it guards nothing
     rows = random_log(source)
-    known: dict[str, timeline_events.Event] = {}
+    latest: dict[str, timeline_events.Event] = {}
     after, there = 0, 0 if growing else len(rows)
     while after < len(rows):
         there = min(len(rows), there + source.randrange(4))
@@ -452,18 +453,18 @@ def test_read_in_steps_of_any_size_it_equals_the_one_that_is_read_at_the_end(see
         assert after <= reached <= there
         assert reached > after or there == after
         assert all(after < event.seq <= reached for event in events)
-        merged(known, events)
+        merged(latest, events)
         after = reached
-    whole = timeline.fold(rows)
-    assert list(known.values()) == whole
-    assert [event.seq for event in whole] == sorted(event.seq for event in whole)
-    assert all(event.status != "streaming" for event in whole), "every end has closed what streamed"
+    final = timeline.fold(rows)
+    assert list(latest.values()) == final
+    assert [event.seq for event in final] == sorted(event.seq for event in final)
+    assert all(event.status != "streaming" for event in final), "every end has closed what streamed"
 
 
 def test_metadata_and_content_are_whatever_was_said_however_odd() -> None:
     odd: dict[str, Any] = {"text": "\ufffd\U0001f4a5\n\u2028", "thinking": "<!-- \ufffd -->"}
     events = timeline.fold(log(STARTED, began(), answered(**odd)))
-    assert [one.content for one in events] == [odd["thinking"], odd["text"]]
+    assert [event.content for event in events] == [odd["thinking"], odd["text"]]
 
 
 def begun_as(kind: entries.ExecutionKind, strategy: chains.IterationStrategy) -> entries.ExecutionStarted:
@@ -477,17 +478,17 @@ ACTION = "Thought: hm\nAction: k8s.pods.get\nAction Input: {}\nObservation: made
 
 @pytest.mark.parametrize("strategy", ["react", "react-stage"])
 def test_thoughts_and_answers_of_react_are_taken_apart(strategy: chains.IterationStrategy) -> None:
-    told = timeline.fold(
+    parts = timeline.fold(
         log(
             STARTED,
             begun_as("agent", strategy),
             answered(GET, text=ACTION, thinking="deep down"),
             ran(GET),
-            answered(turn=1, text="Thought: so\nFinal Answer: It is out of memory."),
+            answered(call_number=1, text="Thought: so\nFinal Answer: It is out of memory."),
             ended(),
         )
     )
-    assert seen(told) == [
+    assert seen(parts) == [
         (3, "e0.0.thinking", "llm_thinking", "completed", "deep down"),
         (3, "e0.0.thought", "llm_thinking", "completed", "hm"),
         (3, "e0.0.0.asked", "llm_tool_call", "completed", ""),
@@ -496,20 +497,20 @@ def test_thoughts_and_answers_of_react_are_taken_apart(strategy: chains.Iteratio
         (5, "e0.1.thought", "llm_thinking", "completed", "so"),
         (5, "e0.1.text", "final_analysis", "completed", "It is out of memory."),
     ]
-    assert [one.metadata["source"] for one in told if one.type == "llm_thinking"] == ["native", "react", "react"]
+    assert [event.metadata["source"] for event in parts if event.type == "llm_thinking"] == ["native", "react", "react"]
 
 
-def test_what_a_start_says_counts_also_where_it_is_not_in_the_page() -> None:
+def test_start_of_an_execution_counts_also_where_it_is_not_in_the_page() -> None:
     answer = log(STARTED, begun_as("agent", "react"), answered(text="Thought: so\nFinal Answer: It is."))[2:]
     kinds = {"e0": timeline_events.ExecutionTraits(kind="agent", strategy="react")}
-    assert [one.type for one in timeline.fold(answer, executions=kinds)] == ["llm_thinking", "final_analysis"]
-    assert [one.type for one in timeline.fold(answer)] == ["final_analysis"]
+    assert [event.type for event in timeline.fold(answer, executions=kinds)] == ["llm_thinking", "final_analysis"]
+    assert [event.type for event in timeline.fold(answer)] == ["final_analysis"]
 
 
-def test_who_concluded_and_was_asked_again_had_given_an_answer_like_others() -> None:
+def test_conclusion_that_is_asked_again_becomes_an_answer_like_others() -> None:
     concluded = (STARTED, began(), answered(text="I will look."))
     assert seen(timeline.fold(log(*concluded))) == [(3, "e0.0.text", "final_analysis", "completed", "I will look.")]
-    went_on = timeline.fold(log(*concluded, answered(turn=1, text="It is out of memory."), ended()))
+    went_on = timeline.fold(log(*concluded, answered(call_number=1, text="It is out of memory."), ended()))
     assert seen(went_on) == [
         (4, "e0.0.text", "llm_response", "completed", "I will look."),
         (4, "e0.1.text", "final_analysis", "completed", "It is out of memory."),
@@ -518,7 +519,14 @@ def test_who_concluded_and_was_asked_again_had_given_an_answer_like_others() -> 
 
 
 def test_a_fallback_says_from_whom_to_whom_and_why() -> None:
-    rows = log(STARTED, began(), fell_back(turn=1), fell_back(turn=1, to="third"), answered(turn=1, text="so"), ended())
+    rows = log(
+        STARTED,
+        began(),
+        fell_back(call_number=1),
+        fell_back(call_number=1, to="third"),
+        answered(call_number=1, text="so"),
+        ended(),
+    )
     first, second, _ = timeline.fold(rows)
     assert (first.id, first.type, first.status) == ("e0.1.fallback-other", "provider_fallback", "completed")
     assert first.content == "requests go to other from here on: google-default: 401: the key"
@@ -526,16 +534,16 @@ def test_a_fallback_says_from_whom_to_whom_and_why() -> None:
     assert (first.stage, first.execution, second.id) == ("look", "e0", "e0.1.fallback-third")
 
 
-def test_who_concluded_and_whose_provider_was_left_when_he_was_asked_again_had_not_concluded() -> None:
-    told = timeline.fold(log(STARTED, began(), answered(text="It is a guess."), fell_back(turn=1)))
-    assert [one.type for one in told] == ["llm_response", "provider_fallback"]
+def test_answer_is_no_conclusion_if_its_provider_was_left_when_it_was_asked_again() -> None:
+    events = timeline.fold(log(STARTED, began(), answered(text="It is a guess."), fell_back(call_number=1)))
+    assert [event.type for event in events] == ["llm_response", "provider_fallback"]
 
 
 def test_an_answer_that_cannot_be_read_is_the_conclusion_only_where_its_execution_completes_with_it() -> None:
-    told = (STARTED, begun_as("agent", "react"), answered(text="It is out of memory."))
+    story = (STARTED, begun_as("agent", "react"), answered(text="It is out of memory."))
     for outcome, kind, seq in (("Completed", "final_analysis", 4), ("Failed", "llm_response", 3)):
         end = ended(outcome)  # type: ignore[arg-type]
-        first, *_ = timeline.fold(log(*told, end))
+        first, *_ = timeline.fold(log(*story, end))
         assert (first.type, first.seq, first.content) == (kind, seq, "It is out of memory.")
 
 
@@ -546,33 +554,33 @@ def test_a_summary_and_a_question_are_events_of_their_own() -> None:
     assert (asked.id, asked.type, asked.content, asked.execution) == ("run-2.question", "user_question", "Why?", "")
 
 
-def test_what_gave_way_is_told_with_why_and_what_is_cut_shorter_for_one_request_is_told_each_time() -> None:
+def test_compaction_is_told_with_its_reason_and_each_cut_for_one_request_is_told_again() -> None:
     refused = messages.Failure(kind="fatal", text="400: too many tokens", code=messages.CONTEXT_OVERFLOW)
     lines = entries.ContextCompacted(execution="e0", turn=4, results=("0.0", "0.1"), tokens=9000, limit=8000)
     cut, shorter = (
         entries.ContextCompacted(
-            execution="e0", turn=4, cut=("3.0",), shown=shown, tokens=2 * shown, limit=0, failure=refused, call=CALL
+            execution="e0", turn=4, cut=("3.0",), shown=length, tokens=2 * length, limit=0, failure=refused, call=CALL
         )
-        for shown in (2000, 1000)
+        for length in (2000, 1000)
     )
-    told = timeline.fold(log(STARTED, began(), lines, cut, shorter))
-    assert [(one.type, one.status, one.execution) for one in told] == [("context_compacted", "completed", "e0")] * 3
-    assert len(by_id(told)) == 3
+    events = timeline.fold(log(STARTED, began(), lines, cut, shorter))
+    assert [(row.type, row.status, row.execution) for row in events] == [("context_compacted", "completed", "e0")] * 3
+    assert len(by_id(events)) == 3
     refusal = "the request was refused: 400: too many tokens"
-    assert [event.content for event in told] == [
+    assert [event.content for event in events] == [
         "older tool results, each replaced by one line from here on: 2",
         f"tool results of the last answer, each cut to 2000 characters: 1; {refusal}",
         f"tool results of the last answer, each cut to 1000 characters: 1; {refusal}",
     ]
-    assert told[0].metadata == {"results": ["0.0", "0.1"], "cut": [], "shown": 0, "tokens": 9000, "limit": 8000}
+    assert events[0].metadata == {"results": ["0.0", "0.1"], "cut": [], "shown": 0, "tokens": 9000, "limit": 8000}
 
 
 def searched(tool: chains.NativeTool, content: str) -> messages.NativeResult:
-    found = {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}]}
-    return messages.NativeResult(tool=tool, content=content, details=found)
+    details = {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}]}
+    return messages.NativeResult(tool=tool, content=content, details=details)
 
 
-def test_what_native_tools_brought_stands_before_the_words_that_came_of_it() -> None:
+def test_results_of_native_tools_stand_before_the_text_that_came_of_them() -> None:
     code = {"code": "print(2)", "language": "python", "outcome": "OUTCOME_OK"}
     native = (
         messages.NativeResult(tool="code_execution", content="2\n", details=code),
@@ -581,11 +589,11 @@ def test_what_native_tools_brought_stands_before_the_words_that_came_of_it() -> 
         searched("web_search", "OOM https://oom"),
         messages.NativeResult(tool="code_execution", content="", details=code),
     )
-    said = messages.Message(role="assistant", text="It is out of memory.", thinking="so", native=native)
-    told = timeline.fold(
-        log(STARTED, began(), entries.Answered(execution="e0", turn=0, messages=(said,), call=CALL), ended())
+    message = messages.Message(role="assistant", text="It is out of memory.", thinking="so", native=native)
+    events = timeline.fold(
+        log(STARTED, began(), entries.Answered(execution="e0", turn=0, messages=(message,), call=CALL), ended())
     )
-    assert seen(told) == [
+    assert seen(events) == [
         (3, "e0.0.thinking", "llm_thinking", "completed", "so"),
         (3, "e0.0.native-0", "code_execution", "completed", "2\n"),
         (3, "e0.0.native-1", "google_search_result", "completed", "OOM https://oom"),
@@ -594,14 +602,14 @@ def test_what_native_tools_brought_stands_before_the_words_that_came_of_it() -> 
         (3, "e0.0.native-4", "code_execution", "completed", ""),
         (3, "e0.0.text", "final_analysis", "completed", "It is out of memory."),
     ]
-    assert told[1].metadata == {**code, **MODEL}
-    assert told[2].metadata == {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}], **MODEL}
+    assert events[1].metadata == {**code, **MODEL}
+    assert events[2].metadata == {"queries": ["oom"], "sources": [{"title": "OOM", "url": "https://oom"}], **MODEL}
 
 
 def test_every_native_tool_has_an_event() -> None:
     for tool in get_args(chains.NativeTool):
-        said = messages.Message(role="assistant", native=(searched(tool, "x"),))
-        (event,) = timeline.fold(log(entries.Answered(execution="e0", turn=0, messages=(said,), call=CALL)))
+        message = messages.Message(role="assistant", native=(searched(tool, "x"),))
+        (event,) = timeline.fold(log(entries.Answered(execution="e0", turn=0, messages=(message,), call=CALL)))
         assert event.type in get_args(timeline_events.Type)
 
 
@@ -609,10 +617,10 @@ def test_native_tools_that_are_left_out_are_told_with_the_start_of_who_wanted_th
     wanting = replace(stories.AGENT, native=resolve.NativeTools(offered=("google_search", "url_context"), mixes=False))
     start = replace(begun_as("agent", "native-thinking"), agent=wanting)
     assert timeline.fold(log(STARTED, start)) == []
-    (told,) = timeline.fold(log(STARTED, replace(start, agent=wanting.beside_tools())))
-    assert (told.id, told.type, told.status) == ("e0.start.native", "native_tools_left_out", "completed")
-    assert told.metadata == {"provider": wanting.provider, "tools": ["google_search", "url_context"]}
-    assert "google_search, url_context" in told.content
+    (event,) = timeline.fold(log(STARTED, replace(start, agent=wanting.beside_tools())))
+    assert (event.id, event.type, event.status) == ("e0.start.native", "native_tools_left_out", "completed")
+    assert event.metadata == {"provider": wanting.provider, "tools": ["google_search", "url_context"]}
+    assert "google_search, url_context" in event.content
 
 
 def test_each_telling_of_joined_alerts_is_an_event() -> None:
@@ -637,7 +645,7 @@ def test_retry_is_an_event_that_says_of_which_provider_why_and_when_it_asks_agai
         code="429",
         seconds=2.5,
     )
-    rows = log(STARTED, began(), retry, replace(retry, attempt=4), answered(turn=1, text="so"), ended())
+    rows = log(STARTED, began(), retry, replace(retry, attempt=4), answered(call_number=1, text="so"), ended())
     first, second, _ = timeline.fold(rows)
     assert (first.type, first.status, first.content) == ("model_retry", "completed", "429: slow")
     assert first.metadata == {
@@ -653,10 +661,10 @@ def test_retry_is_an_event_that_says_of_which_provider_why_and_when_it_asks_agai
 
 @pytest.mark.parametrize("seconds", [1e300, float("inf"), float("nan"), -1e300])
 def test_retry_of_an_impossible_time_is_told(seconds: float) -> None:
-    """As somebody may have written it into the row."""
+    """A row may hold such a time."""
     retry = entries.ModelRetried(
         execution="e0", turn=0, provider="any", model="m", attempt=1, error="no", seconds=seconds
     )
-    (told, *_) = timeline.fold(log(STARTED, began(), retry, ended()))
-    assert told.type == "model_retry"
-    assert at(3) <= datetime.fromisoformat(told.metadata["again_at"]) <= at(3) + timedelta(days=1)
+    (event, *_) = timeline.fold(log(STARTED, began(), retry, ended()))
+    assert event.type == "model_retry"
+    assert at(3) <= datetime.fromisoformat(event.metadata["again_at"]) <= at(3) + timedelta(days=1)

@@ -63,7 +63,7 @@ def test_the_default_chain_takes_what_no_chain_names() -> None:
     assert matched.ready
 
 
-def test_without_a_chain_the_message_names_the_available_types() -> None:
+def test_message_names_the_available_types_if_no_chain_matches() -> None:
     matched = match(chain("PodCrash"), chain("NodeDown", name="nodes"), alert_type="<b>Pod</b>")
 
     assert (matched.chain_name, matched.ready, matched.reason, matched.selectable_servers) == (

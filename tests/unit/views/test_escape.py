@@ -30,12 +30,12 @@ READERS = {
 
 def leaves(document: str, reader: str = "CommonMark") -> list[tuple[str, str]]:
     """The leaves of a document: what they are, and what stands in them."""
-    found: list[tuple[str, str]] = []
+    leaf_nodes: list[tuple[str, str]] = []
     for token in READERS[reader].parse(document):
-        found += [(child.type, child.content) for child in token.children or ()]
+        leaf_nodes += [(child.type, child.content) for child in token.children or ()]
         if token.type not in ("inline", "paragraph_open", "paragraph_close"):
-            found.append((token.type, token.content))
-    return found
+            leaf_nodes.append((token.type, token.content))
+    return leaf_nodes
 
 
 CONTROLS = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]))
@@ -48,8 +48,8 @@ TERMINAL = strategies.lists(
 
 @hypothesis.given(TERMINAL)
 def test_no_control_character_reaches_a_document(text: str) -> None:
-    shown = [escape.code_block(text), escape.span(text), escape.table_cell(text), escape.markdown(text, below=2)]
-    document = "".join([*shown, escape.details(text, "")])
+    parts = [escape.code_block(text), escape.span(text), escape.table_cell(text), escape.markdown(text, below=2)]
+    document = "".join([*parts, escape.details(text, "")])
     assert not set(document) & set(CONTROLS) - {"\n", "\t"}
     assert control_characters.escape(control_characters.escape(text)) == control_characters.escape(text)
 
@@ -89,23 +89,23 @@ def test_a_span_holds_its_text_on_one_line(text: str) -> None:
 @hypothesis.given(HOSTILE)
 def test_a_cell_holds_its_text_and_no_other_cell(text: str) -> None:
     read = control_characters.escape(" ".join(text.split())) or "(nothing)"
-    found = READERS["with tables"].parse(f"| a | b |\n|---|---|\n| {escape.table_cell(text)} | x |\n")
-    cells = [token for token in found if token.type == "inline"][2:]
-    assert ["".join(one.content for one in token.children or ()) for token in cells] == [read, "x"]
-    assert {one.type for token in cells for one in token.children or ()} <= {"text", "code_inline", "text_special"}
+    tokens = READERS["with tables"].parse(f"| a | b |\n|---|---|\n| {escape.table_cell(text)} | x |\n")
+    cells = [token for token in tokens if token.type == "inline"][2:]
+    assert ["".join(child.content for child in token.children or ()) for token in cells] == [read, "x"]
+    assert {child.type for token in cells for child in token.children or ()} <= {"text", "code_inline", "text_special"}
 
 
 @hypothesis.settings(max_examples=500)
 @hypothesis.given(HOSTILE, strategies.sampled_from(sorted(READERS)))
 def test_markdown_from_outside_stays_below_its_heading(text: str, reader: str) -> None:
     document = f"# one\n\n## two\n\n{escape.markdown(text, below=BELOW)}## three\n\n`four`\n"
-    found = READERS[reader].parse(document)
-    tops = [token for token in found if token.type == "heading_open" and token.tag in ("h1", "h2")]
+    tokens = READERS[reader].parse(document)
+    tops = [token for token in tokens if token.type == "heading_open" and token.tag in ("h1", "h2")]
     assert [(token.tag, token.level) for token in tops] == [("h1", 0), ("h2", 0), ("h2", 0)]
-    assert [token.content for token in found[-5:] if token.type == "inline"] == ["three", "`four`"]
+    assert [token.content for token in tokens[-5:] if token.type == "inline"] == ["three", "`four`"]
     types = {kind for kind, _ in leaves(document, reader)}
     assert not types & {"html_inline", "html_block", "image"}, document
-    links = [child for token in found for child in token.children or () if child.type == "link_open"]
+    links = [child for token in tokens for child in token.children or () if child.type == "link_open"]
     assert all("\n" not in str(link.attrs["href"]) and "`" not in str(link.attrs["href"]) for link in links)
 
 
@@ -117,7 +117,7 @@ def test_definitions_of_links_are_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("# Cause\n\nThe *disk* is **full**.\n", "### Cause\n\nThe *disk* is **full**.\n\n"),
         ("##### a\n###### b", "###### a\n###### b\n\n"),
@@ -135,8 +135,8 @@ def test_definitions_of_links_are_text(text: str) -> None:
         ),
     ],
 )
-def test_harmless_markdown_is_kept(text: str, shown: str) -> None:
-    assert escape.markdown(text, below=BELOW) == shown
+def test_harmless_markdown_is_kept(text: str, expected: str) -> None:
+    assert escape.markdown(text, below=BELOW) == expected
 
 
 @pytest.mark.parametrize("text", hostile_texts.MARKDOWN_TEXTS.values(), ids=hostile_texts.MARKDOWN_TEXTS)

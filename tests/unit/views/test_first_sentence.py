@@ -11,7 +11,7 @@ ACCOUNT = "Chain Execution Summary:\n- Total stages: 2\n- Failed: 1\n\nStage Res
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("It is out of memory.", "It is out of memory."),
         ("web-0 is there. Restart it.", "web-0 is there."),
@@ -37,29 +37,29 @@ ACCOUNT = "Chain Execution Summary:\n- Total stages: 2\n- Failed: 1\n\nStage Res
         ("日本語の文。次の文。", "日本語の文。次の文。"),
     ],
 )
-def test_headline_is_the_first_sentence_that_says_something(text: str, shown: str) -> None:
-    assert first_sentence.first_sentence(text) == shown
+def test_headline_is_the_first_sentence_that_says_something(text: str, expected: str) -> None:
+    assert first_sentence.first_sentence(text) == expected
 
 
 def test_long_sentence_is_cut_behind_a_word() -> None:
-    shown = first_sentence.first_sentence("The pod is out of memory, " * 20)
-    assert shown == f"{'The pod is out of memory, ' * 4}The pod is out…"
+    headline = first_sentence.first_sentence("The pod is out of memory, " * 20)
+    assert headline == f"{'The pod is out of memory, ' * 4}The pod is out…"
     assert first_sentence.first_sentence("x" * 500) == "x" * 119 + "…"
 
 
-@pytest.mark.parametrize("said", ["the pod has <none> for limits", "<namespace>/<pod> is out of memory", "p<0.05, q>1"])
-def test_what_stands_in_angle_brackets_and_is_no_tag_stays(said: str) -> None:
-    assert first_sentence.first_sentence(f"<b>{said}</b><br/>.") == f"{said}."
+@pytest.mark.parametrize("text", ["the pod has <none> for limits", "<namespace>/<pod> is out of memory", "p<0.05, q>1"])
+def test_text_in_angle_brackets_that_is_no_tag_stays(text: str) -> None:
+    assert first_sentence.first_sentence(f"<b>{text}</b><br/>.") == f"{text}."
 
 
 @given(
     st.text(alphabet=st.sampled_from("ab .#*_`[]()<>!-|\n\\\x1b\u200b é💥.:1"), max_size=400) | st.text(max_size=400)
 )
 def test_headline_is_one_line_of_at_most_120_printable_characters(text: str) -> None:
-    shown = first_sentence.first_sentence(text)
-    assert len(shown) <= first_sentence.LENGTH_MAX
-    assert shown.isprintable()
-    assert shown == shown.strip()
+    headline = first_sentence.first_sentence(text)
+    assert len(headline) <= first_sentence.LENGTH_MAX
+    assert headline.isprintable()
+    assert headline == headline.strip()
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def summary(**fields: Any) -> summaries.Summary:
         tool_calls=2,
         total_tokens=492,
     )
-    known = summaries.Summary(
+    ended_summary = summaries.Summary(
         id=uuid.UUID(int=7),
         revision=9,
         stale=False,
@@ -105,7 +105,7 @@ def summary(**fields: Any) -> summaries.Summary:
         duplicates=3,
         alert_status="firing",
     )
-    return dataclasses.replace(known, **fields)
+    return dataclasses.replace(ended_summary, **fields)
 
 
 def found(**fields: Any) -> summaries.Details:
@@ -167,14 +167,14 @@ def began(execution: str) -> entries.ExecutionStarted:
     return dataclasses.replace(stories.started(execution), messages=(prompt, TASK))
 
 
-def told(document: markdown.Document, one: transcript_pages.ExecutionOutline, log: Iterable[entries.Entry]) -> str:
-    """What the document says of an execution with that log."""
-    said = [document.execution(one)]
+def text_of(document: markdown.Document, row: transcript_pages.ExecutionOutline, log: Iterable[entries.Entry]) -> str:
+    """Return the document's text about an execution with that log."""
+    parts = [document.execution(row)]
     for seq, entry in enumerate(log, 1):
-        logged = entries.Logged(seq=seq, at=BEGAN, claim=1, run=one.run, stage=one.stage, execution=one.id, entry=entry)
+        logged = entries.Logged(seq=seq, at=BEGAN, claim=1, run=row.run, stage=row.stage, execution=row.id, entry=entry)
         placed = transcript_pages.NumberedEntry(logged=logged, messages=0, model_calls=seq, tool_calls=seq)
-        said.append(document.page([placed]))
-    return "".join(said)
+        parts.append(document.page([placed]))
+    return "".join(parts)
 
 
 def written(text: str = ANALYSIS, result: str = RESULT) -> str:
@@ -186,18 +186,24 @@ def written(text: str = ANALYSIS, result: str = RESULT) -> str:
     parts = [
         document.head(),
         document.scope([first, second]),
-        told(
+        text_of(
             document,
             first,
-            [began("one"), asked, stories.ran(asked, text=result), stories.fell_back(turn=1), stories.answers(text)],
+            [
+                began("one"),
+                asked,
+                stories.ran(asked, text=result),
+                stories.fell_back(call_number=1),
+                stories.answers(text),
+            ],
         ),
-        told(
+        text_of(
             document,
             second,
             [began("two"), stories.unanswered(), stories.answers(text), stories.ended("two", "Failed", "no answer")],
         ),
         document.scope([asking]),
-        told(document, asking, [began("three"), stories.answers(text, execution="three")]),
+        text_of(document, asking, [began("three"), stories.answers(text, execution="three")]),
         document.left_out(10_000),
         markdown.END,
     ]
@@ -217,8 +223,8 @@ def test_text_that_prompts_share_is_shown_once() -> None:
     for execution in ("one", "two", "three"):
         assert document.count(f"You are the agent of {execution}.") == 1
     common = f"\n{RULES}\n\nBe brief."
-    told = f"Left out: {len(common)} characters that stand in the prompt of `KubernetesAgent-1`, execution `one`."
-    assert document.count(told) == 2
+    note = f"Left out: {len(common)} characters that stand in the prompt of `KubernetesAgent-1`, execution `one`."
+    assert document.count(note) == 2
 
 
 def test_a_long_prompt_is_cut_with_a_note_and_remembered_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,11 +233,11 @@ def test_a_long_prompt_is_cut_with_a_note_and_remembered_in_part(monkeypatch: py
     document = markdown.Document(found(), mask=MASK)
     prompt = messages.Message(role="user", text=text)
     started = dataclasses.replace(stories.started("one"), messages=(prompt, prompt))
-    said = told(document, outline("one", name="KubernetesAgent-1"), [started])
+    section = text_of(document, outline("one", name="KubernetesAgent-1"), [started])
     path = f"/api/v1/investigations/{uuid.UUID(int=7)}/messages?execution=one"
-    assert f"Cut: 8,000 of {len(text):,} characters are shown; `GET {path}` has all." in said
-    assert said.count("\nline 0\n") == 1, "what is remembered is left out the second time"
-    assert said.count("\nline 200\n") == 2
+    assert f"Cut: 8,000 of {len(text):,} characters are shown; `GET {path}` has all." in section
+    assert section.count("\nline 0\n") == 1, "what is remembered is left out the second time"
+    assert section.count("\nline 200\n") == 2
 
 
 def test_cut_text_names_the_path_of_the_whole() -> None:
@@ -273,7 +279,7 @@ def frame(document: str) -> list[tuple[str, int, str]]:
         if token.type == "heading_open" and token.tag in ("h1", "h2"):
             parts.append((token.tag, token.level, text.content))
         elif token.type == "html_block":
-            parts.append(("html", token.level, "".join(one for one in token.content if not one.isdigit())))
+            parts.append(("html", token.level, "".join(char for char in token.content if not char.isdigit())))
         for child in token.children or ():
             assert child.type not in ("html_inline", "image")
     return parts

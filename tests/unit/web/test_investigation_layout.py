@@ -92,7 +92,7 @@ def test_a_result_whose_call_is_on_another_page_names_the_place_at_its_call() ->
 def test_agents_that_have_not_started_are_named() -> None:
     running = [investigation(execution("a")).stages[0].model_copy(update={"outcome": None, "ended_at": None})]
     progress = investigation(execution("a")).stage_progress[0]
-    shown = investigation(
+    details = investigation(
         execution("a"),
         stage_names=["analysis", "report"],
         stage_progress=[
@@ -103,7 +103,7 @@ def test_agents_that_have_not_started_are_named() -> None:
         ended_at=None,
     )
 
-    page = investigation_layout.layout(shown, [])
+    page = investigation_layout.layout(details, [])
 
     assert [(stage.name, stage.phase, stage.waiting) for stage in page.stages] == [
         ("analysis", "Running", ["b", "c"]),
@@ -126,13 +126,13 @@ def test_a_long_text_is_an_excerpt_that_says_how_much_is_left_out_and_what_was_m
 def test_a_reference_leads_to_the_author_s_call_and_from_a_synthesis_to_all_candidates() -> None:
     author, other, silent = execution("a"), execution("b"), execution("c", tool_calls=0)
     synthesis = execution("s", kind="synthesis", iterations=1, tool_calls=0)
-    shown = investigation(author, other, silent, synthesis)
+    details = investigation(author, other, silent, synthesis)
 
-    assert [name for name, _ in investigation_layout.references(shown, author)("0.1")] == ["a"]
-    assert [name for name, _ in investigation_layout.references(shown, synthesis)("0.1")] == ["a", "b"]
-    assert investigation_layout.references(shown, synthesis)("7.0") == []
-    (_, address), *_ = investigation_layout.references(shown, author)("0.1")
-    assert address == f"/investigations/{shown.id}/event?id=a.0.1.call"
+    assert [name for name, _ in investigation_layout.references(details, author)("0.1")] == ["a"]
+    assert [name for name, _ in investigation_layout.references(details, synthesis)("0.1")] == ["a", "b"]
+    assert investigation_layout.references(details, synthesis)("7.0") == []
+    (_, address), *_ = investigation_layout.references(details, author)("0.1")
+    assert address == f"/investigations/{details.id}/event?id=a.0.1.call"
 
 
 def test_references_become_links_outside_of_code_and_links() -> None:

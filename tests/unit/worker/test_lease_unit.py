@@ -92,7 +92,7 @@ async def test_a_certain_lease_is_clear_and_one_in_doubt_waits_cancelled_or_not(
     assert await waits(lease) is not certain
 
 
-async def test_to_stand_still_is_asked_for_and_stops_nothing_that_is_under_way() -> None:
+async def test_suspension_is_asked_for_and_stops_nothing_that_is_under_way() -> None:
     """The journal asks for it before each step: what is paid for is finished."""
     lease, stops = make(), list[str | None]()
     lease.on_stop(lambda: stops.append(lease.stopped))

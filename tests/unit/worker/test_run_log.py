@@ -1,4 +1,4 @@
-"""The lines that an investigation logs: each says of which stage and agent it is, whoever logs it."""
+"""Lines that an investigation logs: each says to which stage and agent it belongs, whichever part logs it."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ async def test_lines_of_agents_side_by_side_say_whose_they_are(
         started = journal.record.executions[line["execution"]].started
         whose = (line["asked_by"], line.get("stage", ""), line["agent"])
         assert whose == (started.execution, started.stage, started.name)
-    told = [
+    events = [
         (line["action"], line.get("stage"), line.get("agent"), line.get("outcome"))
         for line in lines
         if "action" in line
     ]
     for stage in ("look", "judge"):
-        first, *between, end = [line for line in told if line[1] == stage]
+        first, *between, end = [line for line in events if line[1] == stage]
         assert first == ("stage_started", stage, None, None)
         assert end == ("stage_ended", stage, None, "Completed")
         assert sorted(between, key=str) == [
@@ -85,13 +85,13 @@ async def test_lines_of_agents_side_by_side_say_whose_they_are(
             for agent in ("KubernetesAgent-1", "KubernetesAgent-2", "SynthesisAgent")
         ]
         assert [line[2] for line in between[-2:]] == ["SynthesisAgent"] * 2, "it comes last"
-    assert told[-2:] == [
+    assert events[-2:] == [
         ("execution_started", None, "ExecutiveSummary", None),
         ("execution_ended", None, "ExecutiveSummary", "Completed"),
     ]
 
 
-async def test_what_goes_on_after_a_takeover_says_so(
+async def test_stage_that_continues_after_a_takeover_says_so(
     side_by_side: record.Snapshot, platform: platforms.Platform, log_lines: loglines.LogLines
 ) -> None:
     asked = asyncio.Event()
