@@ -17,7 +17,6 @@ import argparse
 import functools
 import hashlib
 import os
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -119,30 +118,11 @@ def build(source: Path, folder: Path, *arguments: str) -> None:
     When it is killed, the next one compiles only the packages that this one had not.
     """
     go = tools.go()
-    cached = Path(go.run("env", "GOMODCACHE", cwd=source).strip())
-    reader = progress.GoBuild(downloads=downloads((source / "go.sum").read_text(), cached))
     script = source / "build.sh"
-    done = progress.follow([script, folder, *arguments], reader, what=source.name, env=go.env)
+    done = progress.follow([script, folder, *arguments], what=source.name, env=go.env)
     if done.returncode != 0:
         hint = "what it downloaded and compiled is kept for the next run"
         raise AssetError(f"{script} failed; {hint}. It said:\n{done.stdout}")
-
-
-def downloads(sums: str, cached: Path) -> int:
-    """Return how many modules of a go.sum the module cache `cached` lacks; a build may need fewer."""
-    missing = 0
-    for line in sums.splitlines():
-        module, version, _ = line.split()
-        if not version.endswith("/go.mod"):
-            missing += not (
-                cached / "cache" / "download" / _escaped(module) / "@v" / f"{_escaped(version)}.zip"
-            ).exists()
-    return missing
-
-
-def _escaped(text: str) -> str:
-    """Return a module's path or version as Go writes it in file names, for file systems that ignore case."""
-    return re.sub("[A-Z]", lambda letter: f"!{letter[0].lower()}", text)
 
 
 def everything() -> dict[str, Path]:

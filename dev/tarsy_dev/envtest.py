@@ -76,8 +76,8 @@ def _download(archive: Archive, path: Path, *, first: float, silence: float) -> 
                 file.write(chunk)
                 sha512.update(chunk)
                 received += len(chunk)
-                total = None if download.length is None else download.length // _MEGABYTE
-                teller.show(progress.Step(doing="fetching megabytes", done=received // _MEGABYTE, total=total))
+                total = "" if download.length is None else f" of {download.length // _MEGABYTE}"
+                teller.show(f"fetching megabytes: {received // _MEGABYTE}{total}")
                 chunk = download.chunk(timeout=silence)
             if download.length not in (None, received):
                 raise FetchError(f"{archive.url} ended after {received} of {download.length} bytes")

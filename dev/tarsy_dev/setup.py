@@ -17,6 +17,7 @@ from tarsy_dev import cache, errors, progress
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements" / "test.txt"
+PIP_FLAGS = ("--disable-pip-version-check", "--no-input", "--progress-bar=off")
 
 
 class SetupError(errors.Error):
@@ -30,9 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     folder = parser.parse_args(arguments).folder
     cache.say(f"installing the locked Python packages into {folder}, which takes 1 to 2 minutes the first time")
     prepare(folder)
-    total = locked(LOCK.read_text())
-    _install(folder, ["--require-hashes", "-r", str(LOCK)], what="Python packages", total=total)
-    _install(folder, ["--no-build-isolation", "--editable", str(ROOT)], what="this checkout", total=1)
+    _install(folder, ["--require-hashes", "-r", str(LOCK)], what="Python packages")
+    _install(folder, ["--no-build-isolation", "--editable", str(ROOT)], what="this checkout")
     (folder / "installed").touch()
     return 0
 
@@ -53,13 +53,8 @@ def prepare(folder: Path, *options: str) -> None:
         raise SetupError(f"{folder} cannot be made an environment:\n{done.stdout}")
 
 
-def locked(lock: str) -> int:
-    """Return how many packages a lock file names."""
-    return sum("==" in line.split(" ")[0] for line in lock.splitlines())
-
-
-def _install(folder: Path, wanted: Sequence[str], *, what: str, total: int) -> None:
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", *progress.PIP_FLAGS, "--no-deps"]
-    done = progress.follow([*pip, *wanted], progress.PipInstall(total=total), what=what)
+def _install(folder: Path, wanted: Sequence[str], *, what: str) -> None:
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", *PIP_FLAGS, "--no-deps"]
+    done = progress.follow([*pip, *wanted], what=what)
     if done.returncode != 0:
         raise SetupError(f"pip failed; what it downloaded is kept for the next run. It said:\n{done.stdout}")

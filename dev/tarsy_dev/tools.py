@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tarsy_dev import cache, errors, progress
+from tarsy_dev import cache, errors, progress, setup
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCK = ROOT / "requirements" / "tools.txt"
@@ -127,9 +127,9 @@ def _installed(*packages: str) -> Path:
     def install(folder: Path) -> None:
         requirements = folder / "requirements.txt"
         requirements.write_text(wanted)
-        pip = [sys.executable, "-m", "pip", "install", *progress.PIP_FLAGS]
+        pip = [sys.executable, "-m", "pip", "install", *setup.PIP_FLAGS]
         command = [*pip, "--require-hashes", "--target", str(folder), "-r", str(requirements)]
-        done = progress.follow(command, progress.PipInstall(total=len(packages)), what=name)
+        done = progress.follow(command, what=name)
         if done.returncode != 0:
             raise ToolError(f"pip could not install {name}:\n{done.stdout}")
 
