@@ -20,8 +20,6 @@ from tarsy.controller import budget_events, delivery_queues
 from tarsy.deliveries import slack as slack_receiver
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy.store.operations import budget_messages
-from tarsy.store.operations import deliveries as stored
 from tarsy.store.queue import ledgers
 from tarsy_dev import patience
 
@@ -154,44 +152,6 @@ async def test_each_threshold_is_told_once_in_a_period_by_whichever_process(
         await first.settled(2)
 
 
-async def test_highest_threshold_replaces_earlier_ones_while_a_receiver_is_away(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
-) -> None:
-    receiver.answer = lambda _: web.Response(status=503)
-    process = Controller(cluster, database, hook=hook(receiver.url), deaf=hook(receiver.url, events=["ended"]))
-    await process.spend(50)
-    async with process.sending():
-        await receiver.has(3)
-        assert [failing.receiver for failing in await stored.failing(database, ["hook", "deaf"])] == ["hook"]
-        await process.spend(50)
-        sent_count = len(receiver.requests)
-        receiver.answer = lambda _: web.Response()
-        await process.settled()
-    assert len(receiver.requests) > sent_count
-    assert json.loads(receiver.requests[-1].body)["budget"]["threshold"] == 100
-    assert len({json.loads(request.body)["id"] for request in receiver.requests}) == 2
-
-
-async def test_message_is_given_up_after_a_day_and_forgotten_with_its_budget(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
-) -> None:
-    receiver.answer = lambda _: web.Response(status=503)
-    process = Controller(cluster, database, hook=hook(receiver.url))
-    await process.spend(50)
-    async with process.sending():
-        async with patience.limit():
-            while not await queue.rows(database, "SELECT 1 FROM budget_messages WHERE problem <> ''"):
-                pass
-        await queue.execute(database, "UPDATE budget_messages SET since = since - interval '25 hours', failures = 1")
-        ((name, threshold, _, problem),) = await process.settled()
-        assert (name, threshold, problem) == ("hook", 50, "it answers 503")
-    await process.spend(30)
-    process.platform = process.platform.model_copy(update={"budgets": {}})
-    async with process.sending(), patience.limit():
-        while await queue.rows(database, "SELECT 1 FROM budget_messages"):
-            pass
-
-
 @pytest.mark.parametrize("point", ["deliveries.send.before", "deliveries.send.after"])
 async def test_message_that_was_sent_before_a_death_is_sent_again_with_the_same_id_and_found_in_slack(
     cluster: client.Cluster,
@@ -229,14 +189,3 @@ async def test_message_that_was_sent_before_a_death_is_sent_again_with_the_same_
     (first,) = workspace.firsts
     assert first["text"] == "Budget team of shop: 80 % of 100 model calls"
     assert {block["text"]["type"] for block in first["blocks"]} == {"plain_text"}
-
-
-async def test_rows_of_periods_that_are_over_are_deleted(database: databases.Database) -> None:
-    def wanted(period: str) -> budget_messages.Wanted:
-        key = budget_messages.Key(budget="team", unit="tokens", subject="", period=period)
-        return budget_messages.Wanted(key=key, receiver="hook", threshold=50)
-
-    await budget_messages.queue(database, [wanted("2026-10")])
-    await queue.execute(database, "UPDATE budget_messages SET since = since - interval '41 days'")
-    await budget_messages.queue(database, [wanted("2026-11"), wanted("2026-11")])
-    assert await queue.rows(database, "SELECT period FROM budget_messages") == [("2026-11",)]

@@ -18,7 +18,7 @@ from uuid import UUID
 import pytest
 from aiohttp import web
 from sqlalchemy import text
-from support import grafana, manifests, pagerduty, queue, receivers, slack, stories, waiting
+from support import grafana, pagerduty, queue, receivers, slack, stories, waiting
 from support.deliveries import KEY, Duty, channel, ended, settled, until, webhook
 from tarsy.config.model import deliveries
 from tarsy.controller import delivery_queues
@@ -92,19 +92,6 @@ async def test_a_receiver_that_hangs_floods_redirects_or_refuses_delays_no_other
     assert "/elsewhere" not in paths
     assert (paths.count("/limits"), paths.count("/hangs")) == (1, 1), "one rests, the other still waits"
     assert "whsec_secret" not in caplog.text
-
-
-async def test_messages_at_which_a_receiver_fails_let_the_others_go_first(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(delivery_queues, "DUE_AT_ONCE", 2)
-    monkeypatch.setattr(delivery_queues, "FIRST_PAUSE", 0.001)
-    receiver.answer = lambda request: web.Response(status=500 if b"poison" in request.body else 200)
-    async with Duty(cluster, database, hook=webhook(receiver.url)).running():
-        for name in ("poison-0", "poison-1", "poison-2", "good"):
-            await ended(database, name)
-        await until(database, "SELECT 1 FROM deliveries WHERE next_at IS NULL")
-    assert any(b"good" in request.body for request in receiver.requests)
 
 
 async def test_message_about_a_deleted_investigation_is_not_sent_and_a_new_address_takes_others(
@@ -200,47 +187,6 @@ async def test_receiver_that_was_removed_and_put_back_gets_what_waits_signed_wit
     assert sorted(delivered_names) == ["first", "second"], "it hears no more of what ended while it was not in the file"
 
 
-async def test_text_that_raises_is_replaced_and_a_body_that_loops_or_raises_is_named_and_delays_no_other(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
-) -> None:
-    receivers_by_name = {
-        "text": webhook(f"{receiver.url}/text", text="{{ investigation.labels.nothing.more }}"),
-        "loops": webhook(
-            receiver.url, body="{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}"
-        ),
-        "raises": webhook(receiver.url, body="{{ 1 // 0 }}"),
-    }
-    async with Duty(cluster, database, **receivers_by_name).running():
-        identity = await ended(database)
-        assert await settled(database) == [("text", "ended", 0, False)]
-        await until(database, "SELECT 1 FROM deliveries WHERE problem <> ''", rows=2)
-    (request,) = receiver.requests
-    assert json.loads(request.body)["text"].endswith(f"https://tarsy.example/investigations/{identity}")
-    assert dict(await queue.rows(database, "SELECT receiver, problem FROM deliveries WHERE problem <> ''")) == {
-        "loops": "body: the template has more than 10000 rounds of loops and calls",
-        "raises": "body: the template fails: ZeroDivisionError",
-    }
-
-
-async def test_slack_thread_tells_of_a_stage_that_ended_before_the_first_message_was_sent(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
-    workspace = slack.Slack(limits=1000)
-    receiver.answer = workspace.answer
-    slack_settings = channel(receiver.url, events=["started", "updated", "ended"])
-    async with Duty(cluster, database, slack=slack_settings).running():
-        await queue.admit(database, queue.subject(), chain=queue.chain(stages=[manifests.stage("collect")]))
-        writing = await queue.opened(database, await queue.claimed(database))
-        await until(database, "SELECT 1 FROM deliveries WHERE problem <> ''")
-        await writing.commit(stories.stage_started("collect"))
-        await writing.commit(stories.stage_ended("collect"))
-        await until(database, "SELECT 1 FROM deliveries WHERE told_of = '1/0'")
-        workspace.limits = 0
-        await settled(database)
-    assert [reply["blocks"][0]["text"]["text"] for reply in workspace.replies] == ["collect: Completed"]
-
-
 async def test_slack_thread_tells_of_each_stage_once_and_the_message_of_the_alerts_that_join(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,94 +261,6 @@ async def test_slack_message_that_was_posted_before_a_death_is_found_where_histo
         await settled(database)
     expected = (1, 1) if history else {1: (2, 1), 2: (1, 2)}[lost]
     assert (len(workspace.firsts), len(workspace.replies)) == expected
-
-
-async def test_slack_message_is_posted_once_although_its_reply_is_limited_and_history_may_not_be_read(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
-    workspace = slack.Slack(history=False)
-    refusals = [web.Response(status=429), web.Response(status=503)]
-
-    def answer(request: receivers.Request) -> web.StreamResponse:
-        return refusals.pop() if b"thread_ts" in request.body and refusals else workspace.answer(request)
-
-    receiver.answer = answer
-    async with Duty(cluster, database, slack=channel(receiver.url)).running():
-        await ended(database)
-        await settled(database)
-    assert (len(workspace.firsts), len(workspace.replies), refusals) == (1, 1, [])
-
-
-async def test_slack_message_is_posted_after_a_failure_although_the_server_has_no_history(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
-    workspace = slack.Slack(limits=1)
-
-    def answer(request: receivers.Request) -> web.StreamResponse:
-        return workspace.answer(request) if request.method == "POST" else web.Response(status=404)
-
-    receiver.answer = answer
-    async with Duty(cluster, database, slack=channel(receiver.url)).running():
-        await ended(database)
-        assert await settled(database) == [("slack", "ended", 0, False)]
-    assert (len(workspace.firsts), len(workspace.replies)) == (1, 1)
-
-
-@pytest.mark.parametrize("size", [100_000, 3_000_000], ids=["large", "too large"])
-async def test_slack_message_arrives_in_a_channel_with_a_large_history(
-    cluster: client.Cluster,
-    database: databases.Database,
-    receiver: receivers.Receiver,
-    monkeypatch: pytest.MonkeyPatch,
-    size: int,
-) -> None:
-    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
-    workspace = slack.Slack()
-    lost = [True]
-
-    def answer(request: receivers.Request) -> web.StreamResponse:
-        if request.path.endswith("conversations.history"):
-            others = [{"ts": "1.0", "text": "x" * size}]
-            return web.json_response({"ok": True, "messages": others + workspace.firsts})
-        answered = workspace.answer(request)
-        return web.Response(status=503) if lost and lost.pop() else answered
-
-    receiver.answer = answer
-    async with Duty(cluster, database, slack=channel(receiver.url)).running():
-        await ended(database)
-        await settled(database)
-    assert len(workspace.firsts) == (1 if size < slack_receiver.HISTORY_BYTES_MAX else 2)
-
-
-async def test_slack_errors_are_named_and_rest_the_receiver(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
-    receivers_by_name = {
-        "elsewhere": channel(receiver.url, channel="C0000"),
-        "garbage": channel(f"{receiver.url}/%zz"),
-        "without": channel(receiver.url, token_env="NOT_SET"),
-        "nameless": channel(f"{receiver.url}/%no"),
-    }
-    garbage = {"/%zz/": "<html>", "/%no/": '{"ok": true}'}
-
-    def answer(request: receivers.Request) -> web.StreamResponse:
-        answers = [text for path, text in garbage.items() if request.path.startswith(path)]
-        return web.Response(text=answers[0]) if answers else slack.Slack().answer(request)
-
-    receiver.answer = answer
-    async with Duty(cluster, database, **receivers_by_name).running():
-        await ended(database)
-        await until(database, "SELECT 1 FROM deliveries WHERE attempts > 1 AND problem <> ''", rows=4)
-        problems = dict(await queue.rows(database, "SELECT receiver, problem FROM deliveries"))
-    assert problems == {
-        "elsewhere": "chat.postMessage answers channel_not_found",
-        "garbage": "chat.postMessage answers no JSON object",
-        "without": "token_env NOT_SET: it is empty or not set",
-        "nameless": "chat.postMessage answers without the ts of a message",
-    }
 
 
 def alert(dashboard: str, **annotations: str) -> str:

@@ -22,7 +22,7 @@ from tarsy.kube import client, watch
 from tarsy.store.base import databases
 from tarsy.store.reads import summaries
 from tarsy_dev import patience, proxy
-from tarsy_dev.controlplane import Administrator, ControlPlane
+from tarsy_dev.controlplane import Administrator
 
 UID_BYTES = 16
 """The fewest bytes of a uid, however well a list is compressed."""
@@ -109,18 +109,6 @@ def create(plane: Administrator, namespace: str, manifest: dict[str, Any]) -> st
     return str(plane.create(manifest, namespace=namespace)["metadata"]["uid"])
 
 
-def live_for(plane: Administrator, namespace: str, name: str, seconds: int) -> None:
-    """Change the time to live of an investigation."""
-    patch = json.dumps({"spec": {"ttlSecondsAfterFinished": seconds}})
-    plane.kubectl("patch", "inv", name, "--type=merge", f"--patch={patch}", namespace=namespace)
-
-
-async def lives_for(database: databases.Database, uid: str, seconds: int) -> bool:
-    """Whether the store knows of this time to live."""
-    rows = await queue.rows(database, "SELECT ttl_seconds FROM investigations WHERE id = :id", id=UUID(uid))
-    return rows == [(seconds,)]
-
-
 async def ending(database: databases.Database, uid: str) -> str | None:
     """How it has ended, or None; "unknown" where it was never admitted."""
     summary = await summaries.load(database, UUID(uid))
@@ -160,49 +148,6 @@ async def is_open(database: databases.Database, uid: str) -> bool:
 
 async def is_cancelled(database: databases.Database, uid: str) -> bool:
     return await ending(database, uid) == "Cancelled"
-
-
-async def test_a_change_of_one_that_has_ended_is_noticed_whenever_it_is_made(
-    plane: Administrator,
-    cluster: client.Cluster,
-    database: databases.Database,
-    start: Callable[[], Awaitable[Controller]],
-) -> None:
-    uid, *_ = await finished.create(cluster, database, count=3)
-    live_for(plane, cluster.served.own, "done-0", 60)
-    controller = await start()
-    await controller.duties.resync()
-    await until(lambda: lives_for(database, uid, 60))
-    live_for(plane, cluster.served.own, "done-0", 120)
-    await until(lambda: lives_for(database, uid, 120))
-
-
-@pytest.mark.usefixtures("own_plane")
-async def test_change_missed_while_the_api_server_restarted_is_noticed(
-    plane: ControlPlane,
-    cluster: client.Cluster,
-    database: databases.Database,
-    start: Callable[[], Awaitable[Controller]],
-) -> None:
-    uid, *_ = await finished.create(cluster, database, count=3)
-    create(plane, cluster.served.own, manifests.chain())
-    gone = create(plane, cluster.served.own, manifests.investigation("gone"))
-    controller = await start()
-    await controller.duties.resync()
-    await until(lambda: is_open(database, gone))
-
-    controller.between.refuse()
-    controller.between.cut()
-    await asyncio.to_thread(live_for, plane, cluster.served.own, "done-0", 60)
-    await asyncio.to_thread(plane.kubectl, "delete", "inv", "gone", namespace=cluster.served.own)
-    made = await asyncio.to_thread(create, plane, cluster.served.own, manifests.investigation("made"))
-    await asyncio.to_thread(plane.kill, "kube-apiserver")  # the next one may not know what was before it
-    await asyncio.to_thread(plane.start_component, "kube-apiserver")
-    controller.between.accept()
-    await until(lambda: is_open(database, made))
-    await controller.duties.resync()
-    await until(lambda: is_cancelled(database, gone))
-    await until(lambda: lives_for(database, uid, 60))
 
 
 async def test_a_status_that_says_it_has_ended_ends_nothing(

@@ -9,27 +9,20 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 import sqlalchemy
-from sqlalchemy import exc
-from support import apis, former, manifests, pace, queue, scrapes
+from support import apis, manifests, pace, queue, scrapes
 from support.masking import NO_SECRETS
 from tarsy.api import app
-from tarsy.api.alerts import concurrency, notifications, results
+from tarsy.api.alerts import concurrency, notifications
 from tarsy.config.model import platforms
-from tarsy.ingest import alertmanager, grouping
-from tarsy.kube import client, objects
-from tarsy.resources import naming
+from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy.store.intake import episodes, groups
 from tarsy.store.queue import work
 from tarsy.telemetry import metrics
-from tarsy.transcript import admission
-from tarsy_dev import patience
 from tarsy_dev.controlplane import Administrator
 
 ALERT_MASKER = platforms.AlertMasking().masker(NO_SECRETS)
@@ -299,42 +292,6 @@ def number_of_objects(plane: Administrator, cluster: client.Cluster) -> int:
     return len(plane.kubectl("get", "inv", "-o", "name", namespace=cluster.served.own).splitlines())
 
 
-async def test_a_hundred_thousand_empty_alerts_are_answered_at_once_and_logged_in_a_line(
-    api: API, watchdog: Watchdog, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    empty = notification(*[{}] * 100_000)
-    started = time.process_time()
-    status, problem = await api.post(empty)
-    assert (status, problem["detail"].startswith("alerts.0.status: Field required")) == (400, True)
-    status, receipt = await api.post(notification(*[{}] * 100_000, alert(1)))
-    assert time.process_time() - started < 20
-    assert (status, receipt["counts"]["ignored"], receipt["counts"]["created"]) == (200, 100_000, 1)
-    assert len(receipt["alerts"]) == results.OUTCOMES_MAX
-    records = [record for record in caplog.records if record.name.startswith("tarsy.")]
-    assert [record.__dict__["action"] for record in records] == ["notification", "ignored"]
-    assert all(len(record.getMessage()) < 2 * results.TEXT_MAX for record in records)
-    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
-
-
-@pytest.mark.parametrize(
-    "extra",
-    [
-        b",".join([b"{" + b",".join(b'"n%d":1' % member for member in range(45_000)) + b"}"] * 10),
-        b"1000," * 450_000 + b"1",
-        b"[10,10,10]," * 110_000 + b"1",
-    ],
-    ids=["members", "items", "lists"],
-)
-async def test_an_alert_that_is_much_too_large_costs_little_time(api: API, watchdog: Watchdog, extra: bytes) -> None:
-    body = notification(alert(1, extra="flood"), alert(2)).replace(b'"flood"', b"[" + extra + b"]")
-    status, receipt = await api.post(body)
-    assert (status, [alert_outcome["outcome"] for alert_outcome in receipt["alerts"]]) == (200, ["ignored", "created"])
-    assert receipt["alerts"][0]["reason"].startswith("alert data exceeds maximum size")
-    print(f"the loop was busy for {watchdog.worst * 1000:.0f} ms")
-    assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
-
-
 class Defect:
     """A mask that fails where some text holds `word`."""
 
@@ -368,40 +325,6 @@ async def test_a_defect_that_an_alert_meets_costs_it_alone_and_is_told_once(
     assert len(await queue.rows(database, "SELECT 1 FROM investigations")) == 2
 
 
-async def test_alert_that_cannot_be_grouped_because_of_a_defect_costs_its_neighbours_nothing(
-    api: API,
-    plane: Administrator,
-    cluster: client.Cluster,
-    monkeypatch: pytest.MonkeyPatch,
-    database: databases.Database,
-) -> None:
-    plane.create(manifests.chain("grouped", name="grouped", grouping=BY_CLUSTER), namespace=cluster.served.own)
-    key, join = grouping.key, groups.join
-
-    def key_with_defect(parsed_alert: alertmanager.Alert, **values: Any) -> str | None:
-        if parsed_alert.fingerprint == f"{1:016x}":
-            raise ZeroDivisionError("a defect in grouping")
-        return key(parsed_alert, **values)
-
-    async def join_with_defect(into: databases.Database, members: Sequence[admission.Member], **values: Any) -> Any:
-        if any(member.fingerprint in (f"{4:016x}", f"{9:016x}") for member in members):
-            raise ValueError("a value that cannot be stored")
-        return await join(into, members, **values)
-
-    monkeypatch.setattr(grouping, "key", key_with_defect)
-    monkeypatch.setattr(groups, "join", join_with_defect)
-    labels = {"alertname": "Crash", "alert_type": "grouped", "cluster": "c"}
-    status, receipt = await api.post(notification(*(alert(number, labels=labels) for number in range(12))))
-    assert status == 200
-    outcomes = {number: alert_outcome["outcome"] for number, alert_outcome in enumerate(receipt["alerts"])}
-    alone, bad = {1: "created"}, {4: "ignored", 9: "ignored"}
-    assert outcomes == dict.fromkeys(range(12), "joined") | {0: "created"} | alone | bad
-    assert receipt["alerts"][4]["reason"] == notifications.DEFECT
-    assert len({receipt["alerts"][number]["id"] for number in (0, 2, 3, 5, 6, 7, 8, 10, 11)}) == 1
-    ((identified,),) = await queue.rows(database, "SELECT count(*) FROM identities")
-    assert identified == 10
-
-
 async def test_fields_shared_by_all_alerts_are_withheld_where_a_defect_prevents_masking(
     api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database
 ) -> None:
@@ -412,48 +335,6 @@ async def test_fields_shared_by_all_alerts_are_withheld_where_a_defect_prevents_
     assert (status, receipt["counts"]["created"]) == (200, 2)
     for (alert_data,) in await queue.rows(database, "SELECT alert_data FROM investigations"):
         assert json.loads(alert_data)["receiver"] == "[MASKED:withheld]"
-
-
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (databases.StoreDownError("away"), 503),
-        (exc.ProgrammingError("SELECT", {}, ValueError("no column")), 500),
-        (TypeError("no list"), 500),
-    ],
-    ids=["the database is away", "the schema is another", "the chains cannot be read"],
-)
-async def test_error_that_no_alert_caused_ends_the_notification(
-    api: API, monkeypatch: pytest.MonkeyPatch, database: databases.Database, error: Exception, status: int
-) -> None:
-    async def fails(*_: object, **__: object) -> None:
-        raise error
-
-    if isinstance(error, TypeError):
-        monkeypatch.setattr(objects, "list_chains", fails)
-    else:
-        monkeypatch.setattr(episodes, "look_up", fails)
-    answered, _ = await api.post(notification(alert(1), alert(2)))
-    assert answered == status
-    assert await queue.rows(database, "SELECT 1 FROM investigations") == []
-
-
-@pytest.mark.usefixtures("own_plane")
-async def test_an_unreadable_object_that_has_the_alerts_name_swallows_no_alert(
-    api: API, plane: Administrator, cluster: client.Cluster
-) -> None:
-    name = naming.for_alert(
-        alertname="Crash", fingerprint=f"{1:016x}", starts_at=datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
-    )
-    stranger = manifests.investigation(name, startsAt="2026-11-21T20:26:18+24:00")
-    await asyncio.to_thread(former.store, plane, stranger, namespace=cluster.served.own)
-    async with patience.limit():
-        status, receipt = await api.post(notification(alert(1)))
-        while status == 503:  # the API server is not ready to read kinds that have just changed: sent again, as told
-            status, receipt = await api.post(notification(alert(1)))
-    (alert_receipt,) = receipt["alerts"]
-    assert (status, alert_receipt["outcome"]) == (200, "created")
-    assert alert_receipt["name"] != name
 
 
 async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import aiohttp
 import pytest
-import sqlalchemy
 from support import apis, command_line, queue
-from support.grouped_alerts import START, alert, end, grouped, listed, notify, objects, read, replica, split
+from support.grouped_alerts import START, alert, grouped, listed, notify, objects, read, replica, split
 from tarsy import failpoints
 from tarsy.agent import spending
 from tarsy.config.model import budgets
 from tarsy.kube import client
-from tarsy.resources import chains
 from tarsy.store.base import databases
-from tarsy.store.intake import receipts
 from tarsy.store.queue import work
 from tarsy.transcript import ports, record
 from tarsy_dev.controlplane import Administrator
@@ -35,35 +30,6 @@ BY_NODE = {"by": "Labels", "labels": ["node"]}
 async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIterator[aiohttp.ClientSession]:
     async with replica(cluster, database) as session:
         yield session
-
-
-async def test_alert_of_another_subject_in_a_notification_begins_anew_after_a_result(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, {"by": "Notification"})
-    (first,) = await notify(api, alert(1, namespace="shop", pod="web-0"))
-    await end(database)
-    (same,) = await notify(api, alert(2, namespace="shop", pod="web-0", container="other"))
-    assert (same["outcome"], same["id"]) == ("joined", first["id"])
-    (other,) = await notify(api, alert(3, namespace="shop", pod="web-1"))
-    assert other["outcome"] == "created"
-
-
-async def test_agents_read_the_result_of_the_investigation_that_theirs_follows(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE)
-    (first,) = await notify(api, alert(1, node="n", severity="warning"))
-    await end(database)
-    await queue.execute(database, "UPDATE runs SET summary = 'the disk is full'")
-    (higher,) = await notify(api, alert(2, node="n", severity="critical"))
-    journal = await queue.opened(database, await queue.claimed(database))
-    former = journal.record.snapshot.former
-    assert (journal.record.snapshot.id, former and former.summary) == (higher["id"], "the disk is full")
-    await queue.execute(database, "UPDATE investigations SET deleted_at = now() WHERE id = :id", id=UUID(first["id"]))
-    await queue.let_leases_pass(database)
-    later = await queue.opened(database, await queue.claimed(database))
-    assert later.record.snapshot.former is None, "it was deleted"
 
 
 async def test_a_severer_alert_lets_a_waiting_investigation_be_claimed_earlier_and_never_later(
@@ -144,70 +110,6 @@ async def test_an_alert_that_joins_with_the_severity_of_a_reserve_opens_it(
     assert (list(refused.exceeded), list(refused.too_small)) == (["day"], []), "the limit is the limit"
 
 
-async def test_a_failed_group_comes_again_with_all_alerts_that_still_fire(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE)
-    (first,) = await notify(api, alert(1, node="n"))
-    await notify(api, *(alert(number, node="n") for number in range(2, 6)))
-    await notify(api, alert(2, node="n", status="resolved"))
-    await end(database, "Failed", ago=301)
-    (again,) = await notify(api, alert(3, node="n"))
-    assert again["outcome"] == "created"
-    assert [listed_alert["fingerprint"] for listed_alert in (await listed(api, again["id"]))["items"]] == [
-        f"{number:016x}" for number in (3, 1, 4, 5)
-    ]
-    assert [listed_alert["fingerprint"] for listed_alert in (await listed(api, first["id"]))["items"]] == [f"{2:016x}"]
-    async with api.get("/api/v1/investigations?q=tale5") as response:
-        assert again["id"] in {listed_row["id"] for listed_row in (await response.json())["items"]}
-    journal = await queue.opened(database, await queue.claimed(database))
-    joined = await journal.joined_alerts(0)
-    assert (journal.joined, joined and joined.total) == (3, 3), "its agents are told of them"
-
-
-async def age(database: databases.Database, **days: int) -> None:
-    """Move all times of what intake remembers into the past."""
-    for statement in (
-        "UPDATE receipts SET created_at = created_at - make_interval(days => :days)",
-        "UPDATE identities SET first_seen = first_seen - make_interval(days => :days)",
-        "UPDATE investigations SET admitted_at = admitted_at - make_interval(days => :days)",
-        "UPDATE investigations SET ended_at = ended_at - make_interval(days => :days)",
-    ):
-        await queue.execute(database, statement, **days)
-
-
-async def test_a_group_that_stays_open_longer_than_the_dedup_window_stays_one(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE | {"windowSeconds": chains.GROUP_WINDOW_MAX})
-    first, _ = await notify(api, alert(1, node="n"), alert(2, node="n"))
-    await age(database, days=30)
-    await receipts.drop_expired(database, window=timedelta(days=7))
-    alert_receipts = await notify(api, *(alert(number, node="n") for number in (1, 2, 3)))
-    assert [receipt["outcome"] for receipt in alert_receipts] == ["repeated", "repeated", "joined"]
-    assert {receipt["id"] for receipt in alert_receipts} == {first["id"]}
-    await end(database)
-    await age(database, days=6)
-    await receipts.drop_expired(database, window=timedelta(hours=1))
-    (late,) = await notify(api, alert(4, node="n"))
-    assert (late["outcome"], late["id"]) == ("joined", first["id"]), "the chain's window is longer than the other"
-    await age(database, days=2)
-    await receipts.drop_expired(database, window=timedelta(days=7))
-    assert await queue.rows(database, "SELECT count(*) FROM receipts") == [(0,)]
-    (later,) = await notify(api, alert(5, node="n"))
-    assert later["outcome"] == "created"
-
-
-async def test_a_group_whose_object_was_deleted_begins_anew(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE)
-    (first,) = await notify(api, alert(1, node="n"))
-    await work.cancel(database, UUID(first["id"]), why="deleted")
-    (again,) = await notify(api, alert(2, node="n"))
-    assert (again["outcome"], again["id"] == first["id"]) == ("created", False)
-
-
 async def test_the_command_takes_an_alert_out_of_its_group_or_says_why_it_cannot(
     plane: Administrator,
     cluster: client.Cluster,
@@ -243,38 +145,6 @@ async def test_the_command_takes_an_alert_out_of_its_group_or_says_why_it_cannot
             refused = await command.run("split", first["name"], fingerprint)
             assert (refused.code != 0, refused.out, reason in refused.err) == (True, "", True), refused
     assert objects(plane, cluster) == 3
-
-
-async def test_an_alert_that_cannot_be_taken_out_is_refused_with_the_remedy(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster
-) -> None:
-    grouped(plane, cluster, BY_NODE)
-    (first,) = await notify(api, alert(1, node="n"))
-    await notify(api, alert(2, node="n"))
-    status, problem = await split(api, first["id"], 1)
-    assert (status, "made for this alert: take the other ones out" in problem["detail"]) == (409, True)
-    status, problem = await split(api, first["id"], 7)
-    assert (status, "no alert of it has fingerprint" in problem["detail"]) == (404, True)
-    assert (await split(api, first["id"], "..%2F1"))[0] in (404, 422)
-    plane.kubectl("delete", "chain", "--all", namespace=cluster.served.own)
-    status, problem = await split(api, first["id"], 2)
-    assert (status, "No chain found" in problem["detail"]) == (409, True)
-    assert objects(plane, cluster) == 1
-
-
-async def test_the_rest_of_a_group_counts_as_resolved_once_its_only_firing_alert_is_taken_out(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE, onResolved="Cancel")
-    (first,) = await notify(api, alert(1, node="n"))
-    await notify(api, alert(2, node="n"), alert(3, node="n"))
-    await notify(api, alert(3, node="n", status="resolved"), alert(1, node="n", status="resolved"))
-    _, resolved = await split(api, first["id"], 3)
-    assert (await read(api, resolved["id"]))["alert_status"] == "resolved"
-    assert (await queue.summary(database, UUID(first["id"]))).ended_at is None
-    _, begun = await split(api, first["id"], 2)
-    assert (await queue.summary(database, UUID(first["id"]))).reason == "AlertResolved"
-    assert (await read(api, begun["id"]))["alert_status"] == "firing"
 
 
 async def test_a_split_that_ended_before_it_was_complete_is_completed_by_its_repeat(
@@ -330,50 +200,6 @@ async def test_a_split_whose_process_died_is_finished_by_the_same_request(
         assert len(ids) == 1, begun
         assert objects(plane, cluster) == 2
         assert (await read(first_replica, ids.pop()))["split_from"]["id"] == first["id"]
-
-
-async def test_list_counts_the_alerts_of_groups_by_their_index_and_reads_nothing_for_others(
-    api: aiohttp.ClientSession,
-    plane: Administrator,
-    cluster: client.Cluster,
-    database: databases.Database,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    grouped(plane, cluster, BY_NODE)
-    alert_receipts = await notify(api, *(alert(number, node="n") for number in range(3)), *map(alert, range(3, 9)))
-    run, plans = databases.Database.run, list[str]()
-
-    async def explained(self: databases.Database, statement: sqlalchemy.TextClause, **values: Any) -> Any:
-        if "alert_count" in statement.text:
-            async with self.begin() as connection:
-                for other in ("seqscan", "bitmapscan"):  # what it takes of them depends on when Postgres last analyzed
-                    await connection.execute(sqlalchemy.text(f"SET LOCAL enable_{other} = off"))
-                explanation = sqlalchemy.text(f"EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF) {statement.text}")
-                plans.append("\n".join((await connection.execute(explanation, values)).scalars()))
-        return await run(self, statement, **values)
-
-    monkeypatch.setattr(databases.Database, "run", explained)
-    async with api.get("/api/v1/investigations") as response:
-        counts = {listed_row["id"]: listed_row["alert_count"] for listed_row in (await response.json())["items"]}
-    assert counts == dict.fromkeys((receipt["id"] for receipt in alert_receipts), None) | {alert_receipts[0]["id"]: 3}
-    assert len(counts) == 7
-    (plan,) = plans
-    scans = [line for line in plan.splitlines() if "Scan" in line and "identities" in line]
-    assert len(scans) == 1, plan
-    assert re.search(r"identities_investigation .*\(actual rows=3(\.00)? loops=1\)", scans[0]), plan
-
-
-async def test_pages_list_groups_with_the_number_of_their_alerts(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE)
-    alert_receipts = await notify(api, *(alert(number, node="n") for number in range(3)), alert(3))
-    for state in ("card", "row"):
-        async with api.get("/") as response:
-            _, *items = re.split(f'id="{state}-', await response.text())
-        counts = {row[:36]: re.findall(r"(\d+) alerts<", row) for row in items}
-        assert counts == {alert_receipts[0]["id"]: ["3"], alert_receipts[3]["id"]: []}
-        await end(database)
 
 
 async def test_the_alerts_of_a_group_are_listed_in_pages_as_they_came(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
-import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,14 +13,12 @@ from urllib import parse
 
 import aiohttp
 import pytest
-from mcp.server import streamable_http
-from support import accounts, agents, apis, loglines, manifests, queue, stories
+from support import accounts, agents, apis, loglines, manifests, queue
 from support.agents import ALERT, HOST, call
 from tarsy.api import app
 from tarsy.config.model import platforms
 from tarsy.kube import client
 from tarsy.mcp_endpoint import endpoint
-from tarsy.serve import answers
 from tarsy.store.base import databases
 from tarsy.web import site
 from tarsy_dev import patience
@@ -108,28 +104,6 @@ async def account(admin: client.Cluster, **may: list[str]) -> str:
 async def created(database: databases.Database) -> int:
     ((count,),) = await queue.rows(database, "SELECT count(*) FROM investigations")
     return int(count)
-
-
-async def test_investigation_that_has_begun_is_named_also_to_an_agent_that_may_not_read_it(
-    serve: Serve,
-    admin: client.Cluster,
-    cluster: client.Cluster,
-    plane: Administrator,
-    database: databases.Database,
-) -> None:
-    plane.create(manifests.chain(), namespace=cluster.served.own)
-    served = await serve()
-    message = await served.call(await account(admin, alertinvestigations=["create"]), "investigate", **ALERT)
-    ((identity,),) = await queue.rows(database, "SELECT id FROM investigations")
-    begun = f"investigation {identity} has begun; do not start it again: User "
-    assert begun in message
-    assert message.endswith(f"may not get alertinvestigations in namespace {cluster.served.own}")
-
-    await agents.finish(database, "root cause: no memory")
-    asker = await account(admin, alertinvestigations=["update"])
-    message = await served.call(asker, "ask", id=str(identity), question="Which pod?")
-    assert "question 1 was asked; do not ask it again: User " in message
-    assert message.endswith(f"may not get alertinvestigations in namespace {cluster.served.own}")
 
 
 async def test_token_that_ends_while_an_agent_waits_reads_nothing_more(
@@ -371,93 +345,3 @@ async def test_hostile_messages_are_refused_in_words_and_start_nothing(
     assert await created(database) == 0
     assert plane.kubectl("get", "inv", "-o", "name", namespace=cluster.served.own) == ""
     assert [line for line in log_lines() if line["level"] in ("ERROR", "WARNING")] == []
-
-
-async def test_a_defect_is_not_blamed_on_the_agent(
-    serve: Serve,
-    editor: str,
-    cluster: client.Cluster,
-    database: databases.Database,
-    log_lines: loglines.LogLines,
-) -> None:
-    served = await serve()
-    identity = str(await agents.queued(database, cluster))
-    await queue.execute(database, """UPDATE runs SET gaps = '[{"tool": {}}]'""")
-    message = await served.call(editor, "wait", id=identity)
-    assert message == "wait: a defect of TARSy; its log has the traceback"
-    (error,) = [line for line in log_lines() if line["level"] == "ERROR"]
-    assert "tarsy/views/investigations.py" in error["exception"]
-    assert "gaps.0.tool" not in str(error), "a log has no payload"
-
-
-async def test_floods_meet_the_rate_of_their_caller_and_leave_nothing_behind(
-    serve: Serve, admin: client.Cluster, editor: str, clock: Clock
-) -> None:
-    served = await serve(platforms.API(requests_per_second=1, burst=300))
-    initialize = {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "initialize",
-        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}},
-    }
-    await served.ask(initialize, **apis.bearer(editor))
-    tasks = len(asyncio.all_tasks())
-    statuses: list[int] = []
-    for _ in range(16):
-        answered = [served.ask(initialize, **apis.bearer(editor)) for _ in range(20)]
-        statuses += [status for status, _ in await asyncio.gather(*answered)]
-    assert statuses.count(200) == 299
-    assert statuses.count(429) == 21
-    clock.now += 1
-    refusal = await served.call(editor, "investigations_list")
-    assert "too many requests from this caller: send the next one in 1 s" in refusal
-    other = await account(admin, alertinvestigations=["list"])
-    assert json.loads(await served.call(other, "investigations_list"))["items"] == []
-    async with patience.limit():
-        while len(asyncio.all_tasks()) > tasks or served.application.services.responder.held:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    gc.collect()
-    transports = [
-        candidate
-        for candidate in gc.get_objects()
-        if isinstance(candidate, streamable_http.StreamableHTTPServerTransport)
-    ]
-    assert len(transports) <= 1
-
-
-async def test_answers_that_are_not_read_are_held_within_the_limit_of_all_answers(
-    serve: Serve,
-    editor: str,
-    cluster: client.Cluster,
-    database: databases.Database,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    served = await serve()
-    identity = await agents.queued(database, cluster)
-    long = [stories.answers("A line of an analysis. " * 2000, call_number=number) for number in range(60)]
-    began = (stories.stage_started(), stories.started())
-    await agents.finish(database, "root cause", *began, *long, stories.ended(), stories.stage_ended())
-    responder = served.application.services.responder
-    uri = f"tarsy://investigations/{identity}/transcript"
-    message = json.dumps({**LIST, "method": "resources/read", "params": {"uri": uri}})
-    address = parse.urlsplit(served.url)
-    slow = socket.socket()
-    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    slow.setblocking(False)
-    loop = asyncio.get_running_loop()
-    await loop.sock_connect(slow, (address.hostname, address.port))
-    head = "".join(f"{name}: {value}\r\n" for name, value in {**JSON, **apis.bearer(editor)}.items())
-    request = f"POST /mcp HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {len(message)}\r\n{head}\r\n{message}"
-    await loop.sock_sendall(slow, request.encode())
-    first = await loop.sock_recv(slow, 12)
-    assert first == b"HTTP/1.1 200"
-    assert 2_000_000 < responder.held < 4_000_000
-
-    monkeypatch.setattr(answers, "HELD_MAX", responder.held)
-    status, text = await served.ask(LIST, **apis.bearer(editor))
-    assert (status, "bytes of answers to read already" in text) == (503, True)
-    slow.close()
-    async with patience.limit():
-        while responder.held:  # noqa: ASYNC110
-            await asyncio.sleep(0)
-    assert (await served.ask(LIST, **apis.bearer(editor)))[0] == 200

@@ -46,15 +46,6 @@ async def reader(admin: client.Cluster) -> dict[str, str]:
     return apis.bearer(await accounts.create(admin, name, may={"alertinvestigations": ["get", "list"]}))
 
 
-async def test_empty_fields_of_a_form_leave_the_address(pages: aiohttp.ClientSession, reader: dict[str, str]) -> None:
-    parameters = [("q", ""), ("chain", ""), ("severity", 'a&b="c'), ("sort", "")]
-    async with pages.get("/", params=parameters, headers=reader, allow_redirects=False) as response:
-        assert response.status == 303
-        assert response.headers["Location"] == "/?severity=a%26b%3D%22c"
-    async with pages.get("/?q=&chain=", headers=reader, allow_redirects=False) as response:
-        assert response.headers["Location"] == "/"
-
-
 async def test_an_object_is_found_by_its_name_by_those_who_may_read_it(
     pages: aiohttp.ClientSession,
     reader: dict[str, str],

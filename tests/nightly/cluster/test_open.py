@@ -117,49 +117,6 @@ async def test_the_printed_address_signs_a_browser_in(url: str, admin: client.Cl
     assert token not in result.output
 
 
-async def test_a_name_opens_the_page_of_that_investigation(
-    url: str,
-    admin: client.Cluster,
-    plane: controlplane.Administrator,
-    namespace: str,
-    programs: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    token = await accounts.create(admin, "opener", may={"alertinvestigations": ["get", "list"]})
-    monkeypatch.setenv("PATH", f"{programs['kubectl'].parent}:{os.environ['PATH']}")
-    monkeypatch.setenv("KUBECONFIG", str(plane.kubeconfig(namespace=namespace)))
-    manifest = {
-        "apiVersion": "tarsy.dev/v1alpha1",
-        "kind": "AlertInvestigation",
-        "metadata": {"name": "web-crash"},
-        "spec": {"alertType": "KubePodCrashLooping", "alertData": "web-0 restarts"},
-    }
-    plane.kubectl("apply", "-f", "-", input=json.dumps(manifest), namespace=namespace)
-    uid = plane.kubectl("get", "inv", "web-crash", "-o", "jsonpath={.metadata.uid}", namespace=namespace)
-
-    result = await asyncio.to_thread(
-        testing.CliRunner().invoke,
-        main.main,
-        ["open", "web-crash", "-n", namespace, "--api", url, "--no-browser"],
-        env={"TARSY_TOKEN": token},
-    )
-
-    assert result.output.strip().endswith(f"&next=/investigations/{uid}")
-
-
-def test_open_without_a_service_says_how_to_name_the_address(
-    plane: controlplane.Administrator, namespace: str, config: Path
-) -> None:
-    config.write_text(plane.kubeconfig(namespace=namespace).read_text())
-
-    result = testing.CliRunner().invoke(
-        main.main, ["open", "--service-namespace", namespace], env={"TARSY_TOKEN": "x", "TARSY_API": None}
-    )
-
-    assert result.exit_code == 5
-    assert f"namespace {namespace} has no Service of TARSy's API. Name the API's address with --api" in result.output
-
-
 @pytest.mark.parametrize("mode", ["single", "split"])
 def test_the_apis_service_is_found_among_those_of_the_chart(
     mode: str, plane: controlplane.Administrator, namespace: str, config: Path

@@ -92,38 +92,6 @@ async def test_caller_that_reads_of_a_change_may_confirm_it(
     ]
 
 
-async def test_a_server_that_changes_all_of_its_tools_crowds_out_no_other_warning(
-    session: aiohttp.ClientSession, database: databases.Database
-) -> None:
-    await report_stopped(database, "a", **{f"get{number:04}": B for number in range(1000)})
-    warnings = await warned(session)
-    assert len(warnings) == 21
-    more = "980 more of its tools are stopped: GET /api/v1/system/mcp-servers names all"
-    assert warnings[0] == ("kube", more)
-    status, done = await accept(session)
-    assert (status, len(done["tools"])) == (200, 1000)
-
-
-async def test_confirmation_that_is_impossible_is_refused_with_what_exists(
-    session: aiohttp.ClientSession, database: databases.Database
-) -> None:
-    for name in ("nobody", "%00", "x" * 3000, "a%2Fb"):
-        status, _ = await accept(session, path=f"/api/v1/system/mcp-servers/{name}/accept")
-        assert status == 404
-    await report_stopped(database, "a", get=B)
-    await report_stopped(database, "b", get=C)
-    either = f"get is {B} or {C} in different processes: name the one to accept in `tools`"
-    assert await accept(session, {}) == (409, either)
-    assert (await accept(session, {"tools": {"get": C}}))[0] == 200
-    wrong: list[Any] = [{"tools": {}}, {"tools": {"get": "sha256:1"}}, {"tool": {"get": B}}, [], {"x": 1}]
-    for body in wrong:
-        assert (await accept(session, body))[0] == 422, body
-    async with session.post(ACCEPT, data=b"{") as response:
-        assert response.status == 400
-    async with session.post(ACCEPT, data=b" " * 300_000) as response:
-        assert response.status == 413
-
-
 async def test_caller_without_the_right_confirms_nothing(
     session: aiohttp.ClientSession, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
 ) -> None:

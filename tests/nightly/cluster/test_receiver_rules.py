@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from support import manifests, queue
-from tarsy.api.system import overview
-from tarsy.config.check import chain_index
 from tarsy.config.model import deliveries
-from tarsy.kube import client
 from tarsy.resources import namespaces
-from tarsy.store.base import databases
 from tarsy.views import system_warnings
-from tarsy_dev.controlplane import Administrator
 
 SERVED = namespaces.Served.from_names("tarsy", ["shop", "web"])
 
@@ -25,42 +17,6 @@ def webhook(rules: Sequence[dict[str, Any]], allowed: list[str] | None = None) -
     return deliveries.Webhook.model_validate(
         {"type": "webhook", "url": "http://127.0.0.1:9", "allowed_namespaces": allowed, "rules": rules}
     )
-
-
-async def test_chain_of_a_rule_that_does_not_exist_is_a_warning_until_it_does(
-    plane: Administrator, admin: client.Cluster, database: databases.Database
-) -> None:
-    own, other = admin.served.own, f"{admin.served.own}-other"
-    plane.create_namespace(other)
-    platform = queue.PLATFORM.model_copy(
-        update={
-            "deliveries": {
-                "team": webhook([{"chains": ["own", "misspelt"]}, {"severities": ["critical"]}]),
-                "both": webhook([{"chains": ["elsewhere", "misspelt"]}], ["*"]),
-            }
-        }
-    )
-    system = overview.Overview(
-        cluster=replace(admin, served=namespaces.Served.from_names(own, [other])),
-        database=database,
-        platform=lambda: platform,
-        index=functools.partial(chain_index.ChainIndex, platform=platform),
-    )
-
-    async def warned() -> list[str]:
-        listed_warnings = (await system.warnings(listable=[])).items
-        return [f"{warning.name}: {warning.message}" for warning in listed_warnings if warning.kind == "receiver"]
-
-    plane.create(manifests.chain("A", name="own"), namespace=own)
-    plane.create(manifests.chain("A", name="elsewhere"), namespace=other)
-    assert await warned() == [
-        f"both: rules.0.chains: 'misspelt' matches nothing: no chain has that name in namespaces {own}, {other}",
-        f"team: rules.0.chains: 'misspelt' matches nothing: no chain has that name in namespace {own}",
-    ]
-    plane.create(manifests.chain("B", name="misspelt"), namespace=other)
-    assert [line.partition(":")[0] for line in await warned()] == ["team"], "one that may not hear of that namespace"
-    plane.create(manifests.chain("B", name="misspelt"), namespace=own)
-    assert await warned() == []
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -25,7 +23,6 @@ from tarsy_dev import postgres as launcher
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SYSTEM = "/api/v1/system"
-ABOUT_CHAINS = ["/api/v1/alert-types", f"{SYSTEM}/chains"]
 OTHERS = [f"{SYSTEM}/{name}" for name in ("mcp-servers", "providers", "queue", "config", "warnings", "storage")]
 JSON = {"Content-Type": "application/json"}
 
@@ -86,21 +83,6 @@ def process(
 
     process_reporter.add_source(recorded_states)
     return process_reporter
-
-
-async def test_system_without_processes_has_little_to_tell(
-    cluster: client.Cluster, database: databases.Database
-) -> None:
-    async with serving(cluster, database) as session:
-        for path in (*ABOUT_CHAINS, *OTHERS[:2], OTHERS[3]):
-            answer = await get(session, path)
-            assert answer.pop("unchecked_namespaces", []) == []
-            assert answer == {"items": [], "total": 0}
-        answer = await get(session, f"{SYSTEM}/queue")
-        assert (answer["queued"], answer["oldest_wait_seconds"], answer["processes"]) == (0, None, [])
-        assert [warning["kind"] for warning in (await get(session, f"{SYSTEM}/warnings"))["items"]] == ["worker"]
-        report = await get(session, "/health")
-        assert (report["status"], report["watch"], report["workers"]["live"]) == ("degraded", None, 0)
 
 
 async def test_states_of_processes_are_listed_by_name_and_the_worst_first(
@@ -192,14 +174,6 @@ async def test_states_of_processes_are_listed_by_name_and_the_worst_first(
         assert not any(word in without_times for word in ("refused", "example", "401", "key", "host", "127.0.0.1"))
 
 
-async def test_health_is_ok_where_all_is_well(cluster: client.Cluster, database: databases.Database) -> None:
-    facts = (server("kube", "connected"), provider("google", "usable"), fact("watch", "tarsy", "open"))
-    await process(database, "a", *facts, slots=5).report()
-    async with serving(cluster, database) as session:
-        assert (await get(session, "/health"))["status"] == "ok"
-        assert (await get(session, f"{SYSTEM}/warnings"))["items"] == []
-
-
 async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: databases.Database) -> None:
     worker = process(database, "a", slots=5)
     await worker.report()
@@ -253,20 +227,6 @@ async def test_sizes_and_what_is_due_are_told(cluster: client.Cluster, database:
     assert answer["dry_run"] is False
 
 
-async def test_paths_that_need_the_api_server_alone_are_503_without_it(
-    database: databases.Database, unreachable: str
-) -> None:
-    cluster = await client.connect(Path(unreachable))
-    async with serving(cluster, database) as session:
-        for path in ABOUT_CHAINS:
-            assert (await get(session, path, status=503))["title"] == "Service Unavailable"
-        for path in OTHERS:
-            await get(session, path)
-        assert "api-server" in [warning["kind"] for warning in (await get(session, f"{SYSTEM}/warnings"))["items"]]
-        await get(session, "/health")
-    await cluster.close()
-
-
 async def test_health_without_the_database_tells_what_the_process_knows_itself_and_since_when(
     migrated_url: str, postgres: launcher.Access, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,20 +248,4 @@ async def test_health_without_the_database_tells_what_the_process_knows_itself_a
                 await get(session, path, status=503)
             between.accept()
             assert (await get(session, "/health"))["database"]["since"] > report["database"]["since"]
-        await database.close()
-
-
-async def test_health_asked_by_many_at_once_costs_the_database_one_question(
-    migrated_url: str, postgres: launcher.Access, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "FRESH_SECONDS", 60.0)
-    async with proxy.serve("127.0.0.1", postgres.port) as between:
-        database = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
-        sent = []
-        for times in (1, 1, 30):  # each time in a process that has no answer yet; the first one prepares the statement
-            async with serving(cluster, database) as session:
-                before = between.bytes_up
-                await asyncio.gather(*(get(session, "/health") for _ in range(times)))
-                sent.append(between.bytes_up - before)
-        assert sent[2] == sent[1] > 0
         await database.close()
