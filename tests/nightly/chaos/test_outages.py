@@ -19,9 +19,7 @@ from support.outages import (
     WATCH,
     Held,
     begun,
-    check_afterwards,
     check_calls,
-    check_outage,
     reads,
     without,
 )
@@ -78,22 +76,6 @@ async def test_a_crash_of_the_database_during_a_model_call_sends_nothing_while_t
     async with outages.without_database("a model call", operator, postgres, llm, toolbox, lease=LEASE) as process:
         await process.logged("action=heartbeat_failed")
         await asyncio.sleep(2 * LEASE.total_seconds())
-
-
-async def test_a_short_end_of_the_database_repeats_nothing(
-    operator: Operator, postgres: launcher.Server, llm: model.Server, toolbox: mcp_server.Server
-) -> None:
-    llm.script = script = Held()
-    process = await begun(operator, llm, lease=timedelta(minutes=10))
-    await asyncio.to_thread(postgres.stop)
-    await check_outage(process)
-    script.go()
-    await process.logged("action=commit_waits")
-    assert len(llm.requests) == 1
-    await asyncio.to_thread(postgres.start)
-    by_name = await check_afterwards(operator, process)
-    assert by_name["web-crash"]["status"]["attempts"] == 1
-    check_calls(operator, llm, toolbox, names=by_name)
 
 
 async def check_successor(

@@ -27,11 +27,6 @@ LEASE = timedelta(seconds=3)
 CAUSES, ALERTS = 8, 320
 """The causes of a storm, and its alerts: as many of each."""
 LIMIT, RUNS = 2, 12
-SEVERITIES = ["critical", "high", "warning", "info"]
-CAUSES_OF_INVESTIGATIONS = """
-  SELECT name, min(its.fingerprint) AS fingerprint FROM identities AS its JOIN investigations ON id = investigation
-  GROUP BY 1
-"""
 RUNNING = "SELECT count(*) FROM work, pg_sleep(0.02) WHERE state = 'running'"
 
 
@@ -208,44 +203,3 @@ async def test_runs_of_a_chain_stay_within_its_limit_although_operators_are_kill
         objects = await operator.finished(*names)
     assert max(counts) == LIMIT
     assert {manifest["status"]["phase"] for manifest in objects.values()} == {"Completed"}
-
-
-async def test_severer_alerts_raise_what_waits_although_operators_are_killed(
-    operator: Operator, llm: model.Server
-) -> None:
-    """All is posted to operators without a worker; one that comes later claims by what was posted."""
-    print(f"seed {SEED}")
-    chance = random.Random(SEED)  # noqa: S311 - an order
-    operator.configure(ingest={"severities": SEVERITIES})
-    await operator.apply(manifests.chain(grouping={"by": "Labels", "labels": ["cause"]}, maxRunning=1))
-    pair = Pair(operator, chance, lease=LEASE, role="api")
-    await pair.start()
-
-    def group_of(severity: str, *, numbers: Sequence[int]) -> tuple[str, list[dict[str, Any]]]:
-        made = [alert(number) for number in numbers]
-        return "{}", [each | {"labels": {**each["labels"], "severity": severity}} for each in made]
-
-    first = [group_of("warning", numbers=range(CAUSES))]
-    assert await pair.storm(first, kills=1) <= {"created", "joined", "repeated"}
-    # causes 0 and 4 get less severe ones than their first, 1 and 5 as severe, 2 and 6 severer, 3 and 7 the severest
-    added = [
-        group_of(severity, numbers=[cause + CAUSES * (1 + number * 5 + repeat)])
-        for cause in range(CAUSES)
-        for number, severity in enumerate(("other", "info", "warning", "high", "critical"))
-        for repeat in range(5)
-        if cause % 4 >= number - 1
-    ]
-    assert await pair.storm(added, kills=5) <= {"joined", "repeated"}
-    await pair.end()
-
-    await operator.start(lease=LEASE)
-    objects = await operator.finished()
-    assert len(objects) == CAUSES
-    database = await asyncpg.connect(operator.database_url)
-    causes = {
-        f"{operator.namespace}/{row['name']}": int(row["fingerprint"], 16) % CAUSES
-        for row in await database.fetch(CAUSES_OF_INVESTIGATIONS)
-    }
-    await database.close()
-    claimed = dict.fromkeys(causes[request.key.investigation] for request in llm.requests)
-    assert [max(0, cause % 4 - 1) for cause in claimed] == [2, 2, 1, 1, 0, 0, 0, 0]

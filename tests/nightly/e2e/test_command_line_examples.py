@@ -125,26 +125,6 @@ async def test_the_examples_of_the_help_work(operator: Operator, run: command_li
     assert wrong == {}
 
 
-async def test_a_check_says_what_to_do(operator: Operator, run: command_line.CommandLine, tmp_path: Path) -> None:
-    names = {"cluster", "CRDs", "rights", "API", "database", "workers", "chains", "webhook", "MCP server tools"}
-    away = await told_away(run, names)
-    assert "mcp_servers.kubernetes-server of the platform file" in away["remedy"]
-    lines = (await run.run("check")).out
-    assert "  To do: start it, or correct mcp_servers.kubernetes-server of the platform file" in lines
-    nothing = await run.other(TARSY_API="http://127.0.0.1:1").run("check")
-    assert (nothing.code, "name its address with --api" in nothing.out) == (1, True)
-    assert (await run.run("check", "--wait=1s")).code == 6
-
-    platform = tmp_path / "platform.yaml"
-    platform.write_text("mcp_servers: {kubernetes-server: null}")
-    before = await run.run("check", "--pre", "--config", str(platform), "-o", "json")
-    assert before.code == 0, before
-    checks = {check["name"] for check in json.loads(before.out)["items"]}
-    assert {"cluster", "create clusterroles", "database", "platform file"} <= checks
-    without = await run.other(DATABASE_URL="postgresql://tarsy@127.0.0.1:1/tarsy").run("check", "--pre")
-    assert (without.code, "To do: set DATABASE_URL" in without.out) == (1, True)
-
-
 async def test_kubectl_completes_names_from_the_cluster(
     operator: Operator, run: command_line.CommandLine, tmp_path: Path
 ) -> None:

@@ -49,28 +49,6 @@ def run(
     )
 
 
-async def test_a_text_streams_on_a_terminal(
-    operator: Operator, run: command_line.CommandLine, llm: model.Server
-) -> None:
-    def script(model_call: model.Turn) -> model.Reply:
-        if model_call.iteration == 0:
-            return model.Answer(calls=(LOOKUP,))
-        answer = model.Answer(text="one two three four five", chunk=4)
-        return model.Hang(after=3, answer=answer) if model_call.key.investigation.endswith("/hangs") else answer
-
-    llm.script = script
-    await operator.apply(manifests.chain(), *map(manifests.investigation, ("hangs", "ends")))
-
-    async with run.terminal("logs", "-f", "hangs") as terminal:
-        await terminal.until("one two")
-        terminal.type("\x03")
-        assert await terminal.ended() == 130
-        assert "four" not in terminal.text
-    async with run.terminal("logs", "-f", "ends") as terminal:
-        assert await terminal.ended() == 0
-        assert terminal.text.count("one two three four five") == 1, terminal.text
-
-
 async def test_command_why_goes_down_to_the_call_that_failed(operator: Operator, run: command_line.CommandLine) -> None:
     unready = manifests.chain("Broken", name="broken", stages=[manifests.stage("analysis", agent="NoSuchAgent")])
     await operator.apply(manifests.chain(), unready)
@@ -109,31 +87,6 @@ async def test_command_why_goes_down_to_the_call_that_failed(operator: Operator,
         while ["tools", "lookup", "Offered"] not in listed:  # a process tells of its tools once a second
             listed = [line.split()[:3] for line in (await run.run("tools", "list", "tools")).out.splitlines()]
     assert (await run.run("tools", "list", "nothing")).code == 2
-
-
-async def test_command_why_names_the_server_that_was_away(
-    operator: Operator, llm: model.Server, plane: controlplane.Administrator, programs: dict[str, Path]
-) -> None:
-    llm.script = model.answers("nothing seen")
-    operator.configure(agents={"KubernetesAgent": {"mcp_servers": ["kubernetes-server"]}})
-    process = await operator.start()
-    await operator.apply(manifests.chain(), manifests.investigation("web"))
-    await operator.finished("web")
-    run = command_line.CommandLine(
-        kubectl=programs["kubectl"],
-        kubeconfig=plane.kubeconfig(namespace=operator.namespace),
-        env={"TARSY_API": process.url, "TARSY_TOKEN": process.editor},
-    )
-
-    now = "    MCP server kubernetes-server now: cannot be reached"
-    why = await run.run("why", "web")
-    async with patience.limit():
-        while now not in why.out:  # a process tells of its servers once a second, also of those not tried yet
-            why = await run.run("why", "web")
-
-    assert why.code == 0, why
-    assert "  Not grounded: ServersAway" in why.out, why
-    assert "    Not looked at: kubernetes-server: " in why.out
 
 
 async def test_an_investigation_is_run_again_from_a_stage(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -193,17 +192,3 @@ async def _check_waiting(world: World) -> None:
         assert (status, answer["detail"]) == (404, "GET /api/v1/investigations: Not Found")
     for process in world.processes.values():
         assert process.log.count("action=not_ready") == 1, "what has not changed is said once"
-
-
-async def test_a_process_that_waits_ends_at_once_and_well_when_it_is_told_to(
-    operator: Operator, postgres: launcher.Access
-) -> None:
-    async with proxy.serve("127.0.0.1", postgres.port) as between:
-        between.blackhole()
-        url = operator.database_url.replace(f":{postgres.port}/", f":{between.port}/")
-        process = await operator.start(env={"DATABASE_URL": url}, waits=True)
-        assert (await process.request("GET", "/readyz"))[0] == 503
-        await process.logged("action=not_ready")
-        asked_at = time.monotonic()
-        await process.stop()
-        assert time.monotonic() - asked_at < 20, "of 30"
