@@ -65,14 +65,6 @@ async def subscribing(
         await asyncio.wait(tasks)
 
 
-@contextlib.asynccontextmanager
-async def subscribed(hub: hubs.Hub, identity: UUID, *, after: int = 0) -> AsyncIterator[backlogs.Subscriber]:
-    """Yield a subscriber that has caught up."""
-    listener = backlogs.Subscriber(watching.box(hub.memory), live_events.Channel(str(identity)))
-    async with hub.subscribe(identity, listener, after=after):
-        yield listener
-
-
 class Pages:
     """How many pages are read, and at once."""
 
@@ -141,46 +133,3 @@ async def test_concurrent_page_reads_are_limited_and_runs_do_not_wait_for_them(
         for task in reading:
             task.cancel()
     assert pages.at_once <= 2 * investigation_feed.Source.READS
-
-
-async def test_catch_up_reads_nothing_while_backlogs_are_full(
-    database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Ten that read nothing, each from a place of its own: what one has is not what another has."""
-    monkeypatch.setattr(backlogs, "MEMORY_MAX", 2 * CHUNK)
-    monkeypatch.setattr(backlogs, "MEMORY_WAIT_SECONDS", 60.0)
-    pages = Pages(monkeypatch)
-    async with serving(database.url) as hub:
-        boxes = [watching.box(hub.memory) for _ in range(10)]
-        async with subscribing(hub, identity, boxes, places=LOGGED) as through, patience.limit():
-            while not hub.memory.is_full:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            await quiet(pages)
-            pages_read_meanwhile = investigation_feed.Source.READS + 1
-            assert 2 * CHUNK < hub.memory.size <= 2 * CHUNK + pages_read_meanwhile * (CHUNK + 10_000)
-            assert not through
-            boxes[0].close()
-            reading = [asyncio.create_task(drain(backlog)) for backlog in boxes]
-            while len(through) < len(boxes) - 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
-            for task in reading:
-                task.cancel()
-        for box in boxes:
-            box.close()
-        assert hub.memory.size == 0
-
-
-async def test_subscriptions_end_if_the_log_is_shorter_than_what_was_sent(
-    database: databases.Database, identity: UUID
-) -> None:
-    """The database was restored: nothing would be told until the log was as long again."""
-    async with serving(database.url) as hub, patience.limit():
-        async with subscribed(hub, identity, after=LOGGED) as listener:
-            await queue.execute(database, "DELETE FROM entries WHERE investigation = :id AND seq > 3", id=identity)
-            await queue.execute(database, "UPDATE work SET log_seq = 3 WHERE investigation = :id", id=identity)
-            assert await listener.ended == "the database was restored from a backup: read the timeline again"
-        with pytest.raises(live_events.FutureError, match="entry 7 is in the future: the last one is 3"):
-            async with subscribed(hub, identity, after=LOGGED):
-                pass
-        async with subscribed(hub, identity, after=3):
-            pass

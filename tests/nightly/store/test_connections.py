@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
@@ -142,47 +141,6 @@ async def test_client_that_still_sends_can_read_why_its_request_was_refused(conn
             writer.close()
 
 
-SOCKET = (
-    b"Host: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-)
-BEHIND = b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-@pytest.mark.parametrize(
-    "head",
-    [
-        b"GET / HTTP/1.1\r\n" + SOCKET + b"Content-Length: %d\r\n\r\n" % len(BEHIND),
-        b"GET / HTTP/1.1\r\n" + SOCKET + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"POST / HTTP/1.1\r\n" + SOCKET + b"Content-Length: 2\r\n\r\n{}",
-    ],
-    ids=["a body", "chunks", "another method"],
-)
-async def test_request_that_opens_no_socket_is_refused_and_its_connection_closed(connect: Connect, head: bytes) -> None:
-    """Its frames are not waited for: it would keep its place for as long as it likes."""
-    async with patience.limit():
-        reader, writer = await connect()
-        writer.write(head + BEHIND)
-        received = await reader.read()
-    assert received.startswith(b"HTTP/1.1 400 ")
-    assert received.count(b"HTTP/1.1 ") == 1
-    assert b"only a GET without a body opens a WebSocket" in received
-
-
-async def test_requests_that_arrive_in_time_may_follow_one_another_for_longer(
-    connect: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connections, "REQUEST_SECONDS", 3 * SECONDS)
-    async with patience.limit():
-        reader, writer = await connect()
-        started = time.monotonic()
-        while time.monotonic() < started + 5 * SECONDS:
-            for part in (post(b"a body", length=12), b" of two"[:6]):
-                writer.write(part)
-                await writer.drain()
-            assert await answer(reader) == (200, "12")
-
-
 async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,24 +160,3 @@ async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
             reader, writer = await connect()
             writer.write(post(b"y" * 600))
             status, _ = await answer(reader)
-
-
-async def test_connection_is_closed_after_too_many_discarded_bytes_of_a_body(connect: Connect) -> None:
-    async with patience.limit():
-        reader, writer = await connect()
-        writer.write(post(b"x" * 1000, length=connections.DISCARDED_MAX // 2, path="/refused"))
-        assert (await answer(reader))[0] == 401
-        writer.write(b"x" * (connections.DISCARDED_MAX // 2 - 1000) + post(b"as ever"))
-        assert await answer(reader) == (200, "7")
-        writer.write(post(b"", length=100 * connections.DISCARDED_MAX, path="/refused"))
-        assert (await answer(reader))[0] == 401
-        with pytest.raises(ConnectionError):  # noqa: PT012 - it may be any of them
-            while True:
-                writer.write(b"x" * 65536)
-                await writer.drain()
-
-
-def test_the_process_may_have_as_many_files_open_as_connections_need() -> None:
-    connections.allow_files()
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert soft >= min(connections.CONNECTIONS_MAX + connections.FILES_BESIDE, hard)

@@ -86,27 +86,6 @@ async def test_ended_investigation_is_held_deleted_restored_and_purged(page: pla
     assert response.status == 404
 
 
-async def test_buttons_that_need_a_script_come_with_it(page: playwright.Page, world: World) -> None:
-    identity, writing = await world.begin()
-    await commit(writing, [stories.stage_started("data-collection"), stories.stage_ended("data-collection")])
-    await commit(writing, [stories.run_ended(final_analysis="Memory.")])
-    released = asyncio.Event()
-
-    async def hold(route: playwright.Route) -> None:
-        await released.wait()
-        await route.continue_()
-
-    await page.route("**/deletion.js", hold)
-    await page.goto(f"/investigations/{identity}", wait_until="commit")
-    await playwright.expect(page.locator("#keeping")).to_be_visible()
-    delete = page.locator("#keeping button", has_text="Delete")
-    await playwright.expect(delete).to_have_count(1)
-    await playwright.expect(delete).to_be_hidden()
-    released.set()
-    await delete.click()
-    await playwright.expect(page.get_by_role("dialog")).to_be_visible()
-
-
 async def test_a_question_is_asked_watched_stopped_and_kept_when_refused(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [*collection(), *joined("All agree."), *analysis("It is memory.")])

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from datetime import UTC, datetime
 from typing import Any
 
 from playwright import async_api as playwright
 from support import apis, manifests
 from support import browser as browsers
-from tarsy.api import app
-from tarsy.config.model import budgets
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.telemetry import component_states
-from tarsy.web import site as pages
 from tarsy_dev.controlplane import Administrator
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -89,25 +85,3 @@ async def test_a_changed_tool_shows_both_hashes_and_is_accepted(
     finally:
         reporting.cancel()
         await asyncio.wait([reporting])
-
-
-async def test_budgets_are_told_with_what_is_spent_and_left(
-    browser: playwright.Browser, cluster: client.Cluster, database: databases.Database
-) -> None:
-    reserve = budgets.Reserve(severity="critical", share=20)
-    budgets_by_name = {
-        "month": budgets.Budget(scope="all", per="month", cost=2500, reserve=reserve),
-        "investigation": budgets.Budget(scope="chain", per="investigation", tokens=2_000_000),
-    }
-    parts = apis.parts(cluster=cluster, database=database, known_budgets=budgets_by_name)
-    application = app.build(parts)
-    pages.add(application)
-    async with apis.listening(parts, application=application, hears=True) as url, browsers.opened(browser, url) as page:
-        await page.goto("/system")
-        await page.get_by_role("navigation", name="Parts").get_by_role("link", name="Budgets").click()
-
-        row = page.get_by_role("row").filter(has_text="20 % kept for critical")
-        await expect(row).to_contain_text("2,500.00 cost")
-        await expect(row.get_by_role("cell").last).to_have_text(re.compile(r"\d"))
-        await expect(page.get_by_role("row").filter(has_text="each chain")).to_contain_text("never")
-        await browsers.check_page(page, "system-budgets")

@@ -9,10 +9,10 @@ from uuid import UUID
 from playwright import async_api as playwright
 from support import browser as browsers
 from support import investigated, queue, stories
-from support.trace_pages import HOSTILE, small, written
+from support.trace_pages import HOSTILE, written
 from tarsy.store.base import databases
 from tarsy.store.queue import questions, work
-from tarsy.transcript import entries, messages
+from tarsy.transcript import entries
 
 LARGE = HOSTILE + "0123456789abcdef\n" * 60_000
 """A megabyte."""
@@ -145,50 +145,6 @@ async def test_investigation_leads_to_the_rows_of_its_stages_agents_and_calls_an
     await playwright.expect(page.locator("#execution-join")).to_be_in_viewport()
 
 
-async def test_calls_are_reached_and_opened_by_keys(page: playwright.Page, database: databases.Database) -> None:
-    identity = await taken_over(database)
-    await page.goto(f"/investigations/{identity}/trace")
-    await page.locator("[data-call]").first.focus()
-
-    await page.keyboard.press("ArrowDown")
-    await page.keyboard.press("Enter")
-
-    panel = page.get_by_role("complementary", name="The opened call")
-    await playwright.expect(panel.get_by_role("heading", name="Tool call 1")).to_be_visible()
-    await panel.get_by_role("button", name="Next").press("Enter")
-    await playwright.expect(panel.get_by_role("heading", name="Tool call 3")).to_be_visible()
-    await page.keyboard.press("Escape")
-    await playwright.expect(page.locator("[data-call='tool-3']")).to_be_focused()
-
-
-async def test_trace_before_the_first_stage_waits_for_it(page: playwright.Page, database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    journal = await queue.opened(database, await queue.claimed(database))
-    await page.goto(f"/investigations/{identity}/trace")
-    await playwright.expect(page.get_by_text("Nothing has started")).to_be_visible()
-    await browsers.check_page(page, "trace-empty")
-
-    await journal.commit(stories.stage_started(), stories.started())
-
-    await playwright.expect(page.locator(".trace-stage")).to_contain_text("Running")
-    await browsers.check_page(page, "trace-running")
-
-
-async def test_filters_stand_in_the_address(page: playwright.Page, database: databases.Database) -> None:
-    identity = await written(database, small())
-    await page.goto(f"/investigations/{identity}/trace")
-
-    await page.get_by_label("Failed only").check()
-    await page.get_by_role("button", name="Filter").click()
-
-    await page.wait_for_url("**failed=true**")
-    await playwright.expect(page.locator("#trace-rows tbody tr")).to_have_count(3)
-    await playwright.expect(page.get_by_role("link", name="Tool 1")).to_have_count(0)
-    await page.goto(f"/investigations/{identity}/trace?name=no+such")
-    await playwright.expect(page.get_by_text("No such rows")).to_be_visible()
-    await browsers.check_page(page, "trace-no-rows")
-
-
 async def test_five_thousand_rows_keep_the_page_small(page: playwright.Page, database: databases.Database) -> None:
     identity = await written(database, large())
     requests: list[str] = []
@@ -237,19 +193,6 @@ async def test_search_leads_to_the_calls_that_have_the_text(
     assert await page.evaluate("CSS.highlights.get('needle').size") > 0
 
 
-async def test_trace_without_a_script_has_pages_of_rows_and_of_calls(
-    browser: playwright.Browser, site: str, database: databases.Database
-) -> None:
-    identity = await written(database, large())
-    async with browsers.opened(browser, site, script=False) as page:
-        await page.goto(f"/investigations/{identity}/trace")
-        await playwright.expect(page.locator("#trace-rows tbody tr")).to_have_count(200)
-        await page.get_by_role("link", name="Next rows").click()
-        await playwright.expect(page.get_by_text("201 to 400 of 5002")).to_be_visible()
-        await page.locator("#trace-rows a").first.click()
-        await playwright.expect(page.get_by_role("heading", name="Model call 100")).to_be_visible()
-
-
 async def test_running_trace_gets_its_new_rows(page: playwright.Page, database: databases.Database) -> None:
     identity = await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))
@@ -262,17 +205,3 @@ async def test_running_trace_gets_its_new_rows(page: playwright.Page, database: 
 
     await playwright.expect(page.get_by_role("link", name="Tool 1")).to_be_visible()
     await playwright.expect(page.get_by_role("link", name="Model 1")).to_have_count(1)
-
-
-async def test_page_of_a_hostile_call(page: playwright.Page, database: databases.Database) -> None:
-    name = f"k8s.{HOSTILE}" + "x" * 1000
-    asked = stories.asks(name, text=HOSTILE)
-    failure = messages.Failure(kind="fatal", text=LARGE, code="503")
-    log: list[entries.Entry] = [stories.stage_started(), stories.started(), asked]
-    log.append(stories.ran(asked, text=LARGE, failed=True))
-    identity = await written(database, [*log, stories.unanswered(failure=failure, call_number=1)])
-    for path in ("", "/llm/1", "/tool/1", "/llm/2"):
-        await page.goto(f"/investigations/{identity}/trace{path}")
-        assert await page.locator("main img, main script").count() == 0
-        assert "\u202e" not in await page.locator("main").inner_text()
-    await browsers.check_page(page, "trace-call-page")

@@ -23,7 +23,6 @@ from tarsy import slots
 from tarsy.config.model import platforms, server_transports
 from tarsy.tools.servers import connection, health, listing, toolbox
 from tarsy.tools.transports import progress, stderr, wire
-from tarsy.tools.transports import remote as remotes
 from tarsy.transcript import messages, ports
 from tarsy_dev import hostile_mcp, patience
 
@@ -107,25 +106,6 @@ TOO_MUCH = pytest.mark.parametrize(
 ALL_WIRES = ["stdio", *WIRES, "sse"]
 
 
-@pytest.mark.parametrize("protocol", ALL_WIRES)
-async def test_text_cut_inside_an_emoji_is_taken_with_a_replacement(protocol: str) -> None:
-    watched = spoken.Spoken()
-    async with reached(protocol, offer="half an emoji") as (server, box):
-        first = await server.client()
-        output = await say(box, "half an emoji", dataclasses.replace(SCOPE, stream=watched))
-        assert not output.failed
-        assert output.text == (
-            "cut here: \ufffd\n[a link to file:///\ufffd]\n[resource file:///a]\n\U0001f600 and \ufffd\n"
-            '{"\ufffd": ["\ufffd"]}'
-        )
-        refused = await say(box, "an error with half an emoji")
-        assert refused.text == "'odd' refused the call: cut here: \ufffd"
-        assert [spec.description for spec in box.specs] == ["It is say, cut here: \ufffd"]
-        assert await server.client() is first
-    if protocol in ("stdio", "events"):  # what a call says of itself comes over these
-        assert watched.said == ["0.0: 1 cut here: \ufffd\n"]
-
-
 @pytest.mark.parametrize("how", ["unreadable", "no result"])
 @pytest.mark.parametrize("protocol", ALL_WIRES)
 async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_nowhere(
@@ -147,19 +127,6 @@ async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_
         assert await server.client() is first
         hanging.cancel()
     assert "cnry" not in caplog.text + server.problem
-
-
-async def test_answer_without_its_request_is_given_to_the_only_open_call_at_once() -> None:
-    requests = wire.Requests()
-    for number in (1, 2):
-        requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=number, method="tools/call"))
-    unreadable = '{"jsonrpc": "2.0", "result": {"content": [{'
-    assert isinstance(requests.read(unreadable), wire.UnreadableError)
-    assert not isinstance(requests.read('{"jsonrpc": "2.0", "id": 1, "result": {}}'), Exception)
-    answered = requests.read(unreadable)
-    assert isinstance(answered, message.SessionMessage)
-    assert isinstance(answered.message, types.JSONRPCError)
-    assert answered.message.id == 2
 
 
 @pytest.mark.parametrize(
@@ -197,30 +164,6 @@ async def test_a_list_of_tools_is_bounded_in_all_and_not_only_by_page(protocol: 
         assert server.problem == "cannot be reached: its list of tools has more than 16 MiB"
 
 
-async def test_a_list_of_tools_that_grows_beyond_its_bounds_leaves_the_former_tools(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(connection, "RELIST_LEAST", 0.01)
-    async with remote("json") as (there, transport), owned(transport) as (server, box):
-        there.offer = "pages"
-        server.relist()
-        await waiting.until(lambda: "tools of odd not listed: its list of tools has more than 16 MiB" in caplog.text)
-        there.offer = "plain"
-        assert (await say(box, "fine")).text == "fine"
-
-
-async def test_a_list_of_tools_beyond_its_bounds_is_not_read_again_for_each_call_that_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.01)
-    async with remote("json", "pages") as (there, transport), owned(transport) as (server, _):
-        assert there.lists == 3
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.3):
-                await server.client()
-        assert there.lists == 3
-
-
 @pytest.mark.parametrize("protocol", ["stdio", *WIRES, "sse"])
 async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(protocol: str) -> None:
     limits = platforms.Limits.model_validate({"tool_call": "400ms"})
@@ -235,22 +178,6 @@ async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(pr
                     assert len(output.text) < 1000
             assert output.text == "fine"
             assert server.problem == ""
-
-
-@pytest.mark.parametrize("kind", ["http", "sse"])
-async def test_a_server_that_does_not_take_a_cancellation_holds_up_no_other_call(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The SDK would wait for it, with everything that is sent behind it."""
-    monkeypatch.setattr(remotes, "NOTIFIED_SECONDS", 0.3)
-    limits = platforms.Limits.model_validate({"tool_call": "3s"})
-    async with hostile_mcp.serve(wire="sse" if kind == "sse" else "json", deaf=True) as there:
-        server_settings = platforms.MCPServer.model_validate({"transport": {"type": kind, "url": there.url}})
-        async with owned(server_settings.transport, limits=limits) as (server, box):
-            first = await server.client()
-            assert (await say(box, "hang")).text == "'odd.say' did not answer within 3 s"
-            assert (await say(box, "fine")).text == "fine"
-            assert await server.client() is first
 
 
 @TOO_MUCH
@@ -295,51 +222,6 @@ async def test_a_remote_that_says_too_much_costs_the_call_and_no_more(
         assert await server.client() is first
 
 
-@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
-async def test_answer_within_the_bound_is_taken(protocol: str) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        transport: server_transports.Transport = child()
-        if protocol != "stdio":
-            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events"))
-        _, box = await stack.enter_async_context(owned(transport))
-        output = await say(box, "seven megabytes")
-    assert not output.failed
-    assert output.text.startswith("all work and no play\nall work")
-    assert 7_000_000 <= len(output.text) < 7_010_000, "all of it is masked and handed on"
-
-
-@pytest.mark.parametrize("protocol", ["stdio", *WIRES])
-@pytest.mark.parametrize(
-    ("how", "why"),
-    [
-        ("many parts", "it sent a result of more than 1000 parts; ask for less"),
-        ("broken parts", " problems, the first: content.0."),
-    ],
-)
-async def test_a_result_of_parts_that_are_none_costs_its_call_and_holds_nobody_up(
-    protocol: str, how: str, why: str
-) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        transport: server_transports.Transport = child()
-        if protocol != "stdio":
-            _, transport = await stack.enter_async_context(remote("json" if protocol == "json" else "events"))
-        server, box = await stack.enter_async_context(owned(transport))
-        first = await server.client()
-        used = time.process_time()
-        output = await say(box, how)
-        assert time.process_time() - used < 20
-        assert output.failed
-        assert why in output.text
-        assert len(output.text) < 500
-        assert (await say(box, "fine")).text == "fine"
-        assert await server.client() is first
-
-
-async def test_a_list_of_tools_that_are_none_is_told_in_a_line() -> None:
-    async with owned(child("--offer", "no tools")) as (server, _):
-        assert " problems, the first: tools.0.inputSchema: Field required" in server.problem
-
-
 async def test_reason_why_a_server_cannot_be_reached_is_masked() -> None:
     async with owned(child("--offer", "nothing")) as (server, box):
         assert server.problem == (
@@ -352,18 +234,6 @@ async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
     """60 MB are 60 KB on the wire."""
     async with remote("gzip") as (_, transport), owned(transport) as (server, _):
         assert "it sent a compressed answer, which was not requested" in server.problem
-
-
-async def test_a_list_of_tools_that_is_too_large_is_why_a_child_cannot_be_reached() -> None:
-    async with owned(child("--offer", "too large")) as (server, _):
-        assert server.problem == f"cannot be reached: {TOO_LARGE}"
-
-
-@pytest.mark.parametrize("protocol", WIRES)
-async def test_a_list_of_tools_that_is_too_large_is_why_a_remote_cannot_be_reached(protocol: hostile_mcp.Wire) -> None:
-    async with remote(protocol, "too large") as (_, transport), owned(transport) as (server, _):
-        assert server.problem.startswith("cannot be reached: ")
-        assert server.problem.endswith(TOO_LARGE)
 
 
 async def test_a_schema_of_results_whose_pattern_takes_for_ever_is_not_tried() -> None:
@@ -383,26 +253,6 @@ async def talking(protocol: str) -> AsyncIterator[toolbox.PoolToolbox]:
         yield box
 
 
-@pytest.mark.parametrize(
-    ("protocol", "answer"),
-    [("stdio", "fine"), ("events", f"'odd' gave an answer that cannot be used: {TOO_MANY}; ask for less")],
-)
-async def test_a_flood_of_words_about_a_call_costs_neither_memory_nor_the_loop(protocol: str, answer: str) -> None:
-    """50,000 of them; over HTTP they are part of the answer, whose values are counted."""
-    watched = spoken.Spoken()
-    async with talking(protocol) as box, asyncio.TaskGroup() as group:
-        looking = group.create_task(worst())
-        output = await say(box, "flood", dataclasses.replace(SCOPE, stream=watched))
-        looking.cancel()
-        assert output.text == answer
-        assert (await say(box, "fine")).text == "fine"
-    wait, tasks = await looking
-    assert wait < 2
-    assert tasks < 50, "none is made for what is said"
-    assert watched.said[0] == f"0.0: 0/{hostile_mcp.WORDS} {'x' * 50}\n"
-    assert len(watched.said) <= progress.LINES_MAX
-
-
 @pytest.mark.parametrize("protocol", ["stdio", "events"])
 async def test_words_about_a_call_are_masked_whole_and_then_cut(protocol: str) -> None:
     watched = spoken.Spoken()
@@ -416,18 +266,6 @@ async def test_words_about_a_call_are_masked_whole_and_then_cut(protocol: str) -
     ]
     assert progress_text.endswith("0.0: [a message that is too long is not shown]\n" * 2)
     assert max(map(len, watched.said)) <= len("0.0: ") + progress.LINE_MAX + 1
-
-
-async def worst() -> tuple[float, int]:
-    """Return the longest wait for the loop, in seconds of the processor, and the most tasks that there were."""
-    wait, tasks = 0.0, 0
-    with contextlib.suppress(asyncio.CancelledError):
-        while True:
-            before = time.thread_time()
-            await asyncio.sleep(0)
-            wait = max(wait, time.thread_time() - before)
-            tasks = max(tasks, len(asyncio.all_tasks()))
-    return wait, tasks
 
 
 async def test_stderr_of_a_child_is_logged_as_lines_of_ours_and_holds_up_no_call(
@@ -452,15 +290,6 @@ async def test_a_childs_line_that_is_no_message_is_told_and_not_shown(caplog: py
         assert (await say(box, "fine")).text == "fine"
     assert "[a line on its standard output is no message]" in caplog.messages
     assert "s3cret" not in caplog.text
-
-
-async def test_a_remotes_own_message_that_never_ends_is_not_read_on() -> None:
-    async with hostile_mcp.serve(stream=True) as there:
-        transport = server_transports.HTTPTransport(type="http", url=there.url)
-        async with owned(transport) as (_, box), patience.limit():
-            await there.cut.wait()
-            assert wire.MESSAGE_MAX < there.sent < 3 * wire.MESSAGE_MAX
-            assert (await say(box, "fine")).text == "fine"
 
 
 async def test_a_child_and_what_it_started_end_with_their_owner(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import logging
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -119,61 +118,6 @@ async def test_a_server_that_goes_while_an_execution_works_costs_it_no_more_and_
         await asyncio.wait_for(server.client(), 60)
         output = await call(box, "one.lookup")
         assert (output.text, output.away, box.away) == ("web-0 exists", False, ())
-
-
-async def test_execution_that_wants_a_server_that_is_back_need_not_wait_for_the_next_attempt(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An hour between two attempts."""
-    monkeypatch.setattr(connection, "LONGEST_BACKOFF", 3600.0)
-    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.05)
-    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
-    async with proxied() as (servers, between):
-        server = servers.tools.servers["one"]
-        await asyncio.wait_for(server.client(), 60)
-        server._backoff = 3600.0
-        between.refuse()
-        between.cut()
-        await waiting.until(lambda: server.state.state != "connected")
-        wanting = asyncio.create_task(server.client())
-        await asyncio.sleep(0.2)
-        assert not wanting.done()
-        between.accept()
-        await asyncio.wait_for(wanting, 60)
-
-
-async def test_execution_that_gives_up_before_a_server_is_there_leaves_nothing_behind() -> None:
-    with silent() as url:
-        async with running(platform_with(one=http(url), own=http(url, stateful=True))) as servers:
-            for number in range(3):
-                opening = asyncio.create_task(servers.tools.toolbox(["one", "own"], lambda _: True).__aenter__())
-                await waiting.until(lambda: owners("own") == 2)
-                opening.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await opening
-                await waiting.until(lambda: owners("own") == 1)
-                assert owners("one") == 1, number
-            assert not servers.tools.servers["one"]._closed.is_set()
-
-
-async def test_a_change_of_health_is_one_line_of_the_log(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, logger="tarsy.tools")
-    monkeypatch.setattr(connection, "CHECK_INTERVAL", 0.02)
-    monkeypatch.setattr(connection, "FIRST_BACKOFF", 0.02)
-    monkeypatch.setattr(connection, "LONGEST_BACKOFF", 0.02)
-    async with proxied() as (servers, between):
-        server = servers.tools.servers["one"]
-        for _ in range(3):
-            between.accept()
-            await waiting.until(lambda: server.state.state == "connected")
-            between.refuse()
-            between.cut()
-            await waiting.until(lambda: server.state.state == "unreachable")
-            await asyncio.sleep(0.2)  # some attempts more
-    actions = [vars(record).get("action") for record in caplog.records]
-    assert actions == ["mcp_connected", "mcp_lost"] * 3
 
 
 async def test_an_execution_of_a_stateful_server_has_a_connection_of_its_own_until_its_end() -> None:
