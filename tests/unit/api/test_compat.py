@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
-from support import examples, stories
+from support import examples, stories, summary_rows
 from tarsy.api.compat import history as compat
 from tarsy.api.compat import live_updates, sessions, stages, statuses, timeline
 from tarsy.resources import chains, investigations
@@ -178,27 +178,20 @@ def test_a_chain_stage_names_its_agents() -> None:
 
 
 def stage(name: str, outcome: str | None = None, message: str = "") -> summaries.StageSummary:
-    return summaries.StageSummary(
+    return summary_rows.stage(
         name=name,
         outcome=outcome,
         message=message,
-        lacks=[],
         started_at=None if outcome == "Skipped" else AT,
         ended_at=AT if outcome else None,
-        completed=0,
-        iterations=0,
-        tool_calls=0,
-        total_tokens=0,
     )
 
 
 def summary(**fields: Any) -> summaries.Summary:
     """A running investigation of that chain, but for what is said."""
-    defaults: dict[str, Any] = dict.fromkeys(summaries.Summary.__dataclass_fields__)
-    defaults |= {"id": ID, "state": "running", "suspend": False, "alert_type": "kubernetes", "chain_name": "pod-crash"}
-    defaults |= {"stage_names": COURSE.stage_names, "stage_agents": (1, 2, 2), "stages": (), "admitted_at": AT}
-    defaults |= {"started_at": AT, "reason": "", "message": "", "final_analysis": "", "summary": "", "author": ""}
-    return summaries.Summary(**defaults | fields)
+    defaults: dict[str, Any] = {"id": ID, "state": "running", "alert_type": "kubernetes", "chain_name": "pod-crash"}
+    defaults |= {"stage_names": COURSE.stage_names, "stage_agents": (1, 2, 2), "admitted_at": AT, "started_at": AT}
+    return summary_rows.summary(**defaults | fields)
 
 
 def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:

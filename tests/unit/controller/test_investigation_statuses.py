@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from support import summary_rows
 from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses, projector
 from tarsy.masking import known_secrets
@@ -24,37 +25,21 @@ STARTED = ADMITTED + timedelta(seconds=1)
 STAGE_ENDED = STARTED + timedelta(seconds=5)
 ENDED = STARTED + timedelta(seconds=92)
 
-NUMBERS = (
-    *("input_tokens", "output_tokens", "thinking_tokens", "total_tokens", "llm_calls", "tool_calls"),
-    *("duplicates", "attempts"),
-)
 CHAIN: dict[str, Any] = {
     "chain_name": "pod-crash",
     "chain_namespace": "tarsy",
     "chain_generation": 3,
     "chain_hash": "0123456789abcdef",
 }
-FACTS: dict[str, Any] = {
-    **dict.fromkeys(NUMBERS, 0),
-    **dict.fromkeys(("started_at", "ended_at", "ending", "cancel", "alert_status", "unreadable", "grounds", "cost")),
-    **dict.fromkeys(("reason", "message", "final_analysis", "summary"), ""),
-    "gaps": [],
-    **CHAIN,
-    **dict.fromkeys(("namespace", "name", "alert_type"), "a"),
-}
-QUEUED = summaries.Summary(
-    author="",
-    id=UUID(int=1),
+QUEUED = summary_rows.summary(
     revision=7,
     stale=True,
     generation=2,
     state="queued",
-    suspend=False,
     stage_names=("look", "think", "tell"),
     stage_agents=(1, 3, 1),
-    stages=(),
     admitted_at=ADMITTED,
-    **FACTS,
+    **CHAIN,
 )
 
 
@@ -70,7 +55,7 @@ def stage(
     """A stage that has ended with `outcome`, or is under way; a skipped one has never begun."""
     ended = STAGE_ENDED if outcome else None
     begun = outcome != "Skipped"
-    return summaries.StageSummary(
+    return summary_rows.stage(
         name=name,
         outcome=outcome,
         message=message,

@@ -8,13 +8,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support import slack as slack_server
+from support import summary_rows
 from support.masking import NO_SECRETS
 from tarsy import templating
 from tarsy.config.model import deliveries
@@ -24,45 +24,30 @@ from tarsy.store.reads import group_alerts, summaries
 
 PAGE = (Path(__file__).parents[3] / "docs" / "deliveries.md").read_text()
 AT = datetime(2026, 11, 21, 20, tzinfo=UTC)
-NUMBERS: dict[str, Any] = dict.fromkeys(
-    ("input_tokens", "output_tokens", "thinking_tokens", "total_tokens", "llm_calls", "tool_calls", "duplicates"), 0
-)
-SUMMARY = summaries.Summary(
-    id=UUID(int=1),
+SUMMARY = summary_rows.summary(
     revision=17,
-    stale=False,
     state="ended",
-    attempts=1,
     namespace="shop",
     name="web-crash",
-    generation=1,
     author="anna",
     alert_type="KubePodCrashLooping",
     chain_name="pod-crash",
     chain_namespace="tarsy",
-    chain_generation=3,
-    chain_hash="0123",
     stage_names=("look",),
     stage_agents=(1,),
-    stages=(),
     admitted_at=AT,
     started_at=AT,
     ended_at=AT + timedelta(seconds=41),
     ending="Completed",
     reason="StagesCompleted",
-    message="",
     final_analysis="# Cause\n\nweb-0 is out of memory. Raise its limit.",
     summary="web-0 is out of memory. Raise its limit to 256Mi.",
     gaps=[{"tool": "kubernetes.pods_log", "reason": "forbidden"}],
     grounds="InspectedWithGaps",
     cost=0.0143,
-    cancel=None,
-    suspend=False,
-    unreadable=None,
     alert_status="firing",
     target="shop/web-0",
     labels={"alertname": "KubePodCrashLooping", "pod": "web-0"},
-    **NUMBERS,
 )
 ALERTS = group_alerts.Alerts(
     total=3,
@@ -82,18 +67,7 @@ ALERTS = group_alerts.Alerts(
         ),
     ),
 )
-LOOKED = summaries.StageSummary(
-    name="look",
-    outcome="Completed",
-    message="",
-    lacks=[],
-    started_at=AT,
-    ended_at=AT,
-    completed=1,
-    iterations=1,
-    tool_calls=1,
-    total_tokens=1,
-)
+LOOKED = summary_rows.stage(name="look", outcome="Completed", started_at=AT, ended_at=AT, completed=1)
 DETAILS = summaries.Details(
     summary=SUMMARY,
     alert_data="{}",

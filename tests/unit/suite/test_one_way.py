@@ -6,13 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID
 
 import jsonschema_rs
 import pytest
-from support import apis
+from support import apis, summary_rows
 from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses
 from tarsy.live import events_from_log
@@ -32,48 +30,18 @@ FIXED = {
 }
 """Fields with two types, and what fixes both."""
 FIXED_FOR_FORMER = {"alert_data": "a text in 004's AlertSession, an object in 000's history"}
-AT = datetime(2026, 11, 21, 3, 17, 40, 500_000, tzinfo=UTC)
-STAGE = summaries.StageSummary(
-    name="look",
-    outcome="Completed",
-    message="",
-    lacks=[],
-    started_at=AT,
-    ended_at=AT,
-    completed=1,
-    iterations=1,
-    tool_calls=0,
-    total_tokens=0,
+ENDED = summary_rows.summary(
+    state="ended",
+    ending="Completed",
+    started_at=summary_rows.AT,
+    ended_at=summary_rows.AT,
+    gaps=[{"tool": "k8s.nodes", "reason": "forbidden"}],
+    stage_names=("look", "tell"),
+    stage_agents=(1, 1),
+    grounds="InspectedWithGaps",
+    cost=0.1,
+    stages=(summary_rows.stage(name="look", outcome="Completed", ended_at=summary_rows.AT),),
 )
-_FIELDS: dict[str, Any] = {
-    **dict.fromkeys(summaries.Summary.__dataclass_fields__),
-    **dict.fromkeys(
-        ("author", "namespace", "name", "reason", "message", "final_analysis", "summary", "chain_hash", "target"), ""
-    ),
-    **dict.fromkeys(("revision", "attempts", "generation", "chain_generation", "duplicates"), 1),
-    **dict.fromkeys(("input_tokens", "output_tokens", "thinking_tokens", "total_tokens"), 0),
-    **dict.fromkeys(("llm_calls", "tool_calls"), 1),
-    **dict.fromkeys(("admitted_at", "started_at", "ended_at"), AT),
-    "id": UUID(int=1),
-    "alert_type": "kubernetes",
-    "state": "ended",
-    "ending": "Completed",
-    "grounds": "Inspected",
-    "gaps": [],
-    "suspend": False,
-    "chain_name": "pod-crash",
-    "chain_namespace": "shop",
-    "stage_names": ("look", "tell"),
-    "stage_agents": (1, 1),
-    "stages": (STAGE,),
-    "retrying": (),
-    "undelivered": (),
-    "labels": {},
-    "alert_summary": "",
-    "stage_list": (),
-    "split_into": (),
-}
-ENDED = summaries.Summary(**_FIELDS)
 
 
 def references(node: object) -> Iterator[str]:

@@ -18,7 +18,7 @@ import hypothesis
 import markdown_it
 import pytest
 from hypothesis import strategies
-from support import stories
+from support import stories, summary_rows
 from support.masking import MASK
 from tarsy.store.reads import summaries, transcript_pages
 from tarsy.transcript import entries, messages
@@ -52,11 +52,10 @@ Result
 
 def summary(**fields: Any) -> summaries.Summary:
     """An investigation that has ended."""
-    stage = summaries.StageSummary(
+    stage = summary_rows.stage(
         name="analysis",
         outcome="CompletedWithErrors",
         message="synthesis failed",
-        lacks=[],
         started_at=BEGAN,
         ended_at=BEGAN + timedelta(seconds=184),
         completed=2,
@@ -64,15 +63,12 @@ def summary(**fields: Any) -> summaries.Summary:
         tool_calls=2,
         total_tokens=492,
     )
-    ended_summary = summaries.Summary(
+    ended_summary = summary_rows.summary(
         id=uuid.UUID(int=7),
-        revision=9,
-        stale=False,
         state="ended",
         attempts=1,
         namespace="shop",
         name="web-crash",
-        generation=1,
         author="ann@example.com",
         alert_type="KubePodCrashLooping",
         chain_name="pod-crash",
@@ -99,9 +95,6 @@ def summary(**fields: Any) -> summaries.Summary:
         llm_calls=4,
         tool_calls=2,
         cost=0.0042,
-        cancel=None,
-        suspend=False,
-        unreadable=None,
         duplicates=3,
         alert_status="firing",
     )
