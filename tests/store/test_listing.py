@@ -112,19 +112,6 @@ async def test_row_has_all_stages_of_its_chain_with_their_agents(database: datab
     assert (pending.started_at, pending.seconds) == (None, None)
 
 
-async def test_row_of_an_earlier_build_lacks_newer_fields(database: databases.Database) -> None:
-    await queue.admit(database)
-    await queue.execute(
-        database,
-        "UPDATE investigations SET labels = DEFAULT, alert_summary = DEFAULT, agent_names = DEFAULT",
-    )
-
-    (row,) = map(rows.row, (await listing.page(database, ALL, limit=25)).items)
-
-    assert (row.labels, row.alert_summary) == ({}, "")
-    assert [(stage.name, stage.agents, stage.phase) for stage in row.stage_progress] == [("analysis", [], "Pending")]
-
-
 async def test_row_identifies_its_alert(database: databases.Database) -> None:
     labels = {"alertname": "PodCrash", "namespace": "shop", "pod": "web-0", "container": "app", "x": "y" * 1000}
     source = {"type": "alertmanager", "generatorURL": "http://p.example/g", "externalURL": "http://a.example"}
@@ -389,17 +376,6 @@ async def test_phrase_is_found_on_a_later_page_although_each_page_reads_few_text
 
 
 _TURN_ROUND = "UPDATE investigations SET words = tarsy_words('restarts it') WHERE name = ANY(:names)"
-
-
-async def test_rows_of_a_phrase_search_are_counted(
-    database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(listing, "LOOKED_INTO", 4)
-    await seed(database, {f"a{number}" for number in range(10)})
-    page = await listing.page(database, await narrowed(database, '"it restarts"', replace(ALL, key="name")), limit=100)
-    listed_counts = collections.Counter(row.phase for row in page.items)
-    assert {phase: number for phase, number in page.counts.items() if number} == listed_counts
-    assert (len(page.items), page.exact) == (4, False)
 
 
 async def test_alert_analysis_and_summary_are_searched_each_as_far_as_its_bound(database: databases.Database) -> None:

@@ -22,8 +22,7 @@ from tarsy.config.model import platforms
 from tarsy.controller import database_gauges
 from tarsy.controller import retention as retention_duty
 from tarsy.masking import masker
-from tarsy.store.base import batch_limits, databases
-from tarsy.store.intake import originals
+from tarsy.store.base import databases
 from tarsy.store.operations import deletion, expiry, purge, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import listing, summaries
@@ -277,16 +276,6 @@ async def test_full_tool_results_go_first_and_nothing_else(database: databases.D
     assert await work_off(database, replace(RULE, tool_results=timedelta())) == {}
 
 
-async def test_full_tool_results_are_due_only_where_there_are_some(database: databases.Database) -> None:
-    """Most investigations have none: a dry run and the metric tell of those that have."""
-    with_result, without = await ended(database, days=31), await ended(database, "without", days=31)
-    await queue.execute(database, "DELETE FROM tool_results WHERE investigation = :id", id=without)
-    assert (await retention.due(database, RULE))["tool_results"] == 1
-    await work_off(database)
-    assert (await retention.due(database, RULE))["tool_results"] == 0
-    assert await left(database, with_result) == await left(database, without) == set(TRANSCRIPT) - {"tool_results"}
-
-
 async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(database: databases.Database) -> None:
     """With the time and the rule; not of a result that the log has in full, nor of one that was stored later."""
     identity = await queue.admit(database)
@@ -410,47 +399,6 @@ async def test_purge_deletes_500_rows_or_32_mib_at_a_time_and_goes_on_where_it_w
     assert await actions(database, identity) == ["purge"]
 
 
-async def test_statements_of_a_purge_are_few(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each changes up to 500 rows, of several tables and many investigations, until none of a kind is left."""
-    identity = await ended(database, days=98)
-    copies = (
-        """investigations (id, namespace, name, generation, alert_type, alert_data, ended_at, gone_at, deleted_at)
-        SELECT CAST(md5(CAST(n AS text)) AS uuid), namespace, name || n, 1, '', '', ended_at, now(), ended_at
-        FROM investigations, generate_series(1, 199) AS n""",
-        "work (investigation, state, stale) SELECT id, 'ended', false FROM investigations WHERE id <> :id",
-        *(
-            f"""{table} ({columns}, investigation) SELECT {columns}, copy
-            FROM {table} CROSS JOIN (SELECT id AS copy FROM investigations WHERE id <> :id) AS copies
-            WHERE investigation = :id"""  # noqa: S608
-            for table, columns in (
-                ("entries", "seq, claim, kind, version, run, stage, execution, body"),
-                ("tool_results", "execution, call_id, whole"),
-                ("executions", "id, run, stage, kind, index, parent, name, provider"),
-                ("stages", "run, name"),
-                ("runs", "number, kind"),
-            )
-        ),
-    )
-    await queue.execute(database, "UPDATE investigations SET deleted_at = ended_at, gone_at = now()")
-    for copy in copies:
-        await queue.execute(database, f"INSERT INTO {copy}", **({"id": identity} if ":id" in copy else {}))
-    rows = 200  # marks
-    for table in TRANSCRIPT:
-        ((count,),) = await queue.rows(database, f"SELECT count(*) FROM {table}")  # noqa: S608
-        rows += count
-    statements: list[str] = []
-    run = databases.Database.run
-
-    async def record(self: databases.Database, statement: sqlalchemy.TextClause, **values: Any) -> Any:
-        statements.append(statement.text)
-        return await run(self, statement, **values)
-
-    monkeypatch.setattr(databases.Database, "run", record)
-    assert await work_off(database) == {"purges": 200, "transcript_rows": rows, "investigations": 200}
-    idle = 9  # statements that find nothing
-    assert len(statements) == 1 + -(-rows // batch_limits.ROWS) + 1 + idle
-
-
 async def test_mark_of_purges_is_limited_by_bytes_too(database: databases.Database) -> None:
     for _ in range(3):
         await ended(database, days=98)
@@ -507,13 +455,6 @@ async def test_audit_and_pins_go_by_periods_of_their_own(database: databases.Dat
     await queue.execute(database, "UPDATE audit SET at = at - interval '4000 days'")
     await queue.execute(database, "UPDATE tool_pins SET seen_at = seen_at - interval '4000 days'")
     assert await work_off(database, forever) == {}
-
-
-async def test_retry_of_a_deleted_investigation_copies_nothing(database: databases.Database) -> None:
-    identity = await ended(database)
-    assert await originals.load(database, identity) is not None
-    assert await deletion.delete(database, identity, by=BY) is None
-    assert await originals.load(database, identity) is None
 
 
 class Lease:
