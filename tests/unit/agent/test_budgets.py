@@ -9,11 +9,12 @@ from dataclasses import replace
 import hypothesis
 import pytest
 from hypothesis import strategies
+from support import executions
+from support.executions import ID
 from tarsy.agent import loop, steps, templates
 from tarsy.config import resolve
 from tarsy.transcript import entries, memory, messages, ports, record
 
-ID = "e0"
 BUDGET = resolve.Budget(at_once=3, calls=10, of_one_tool=4, failed=3)
 TOOLS = {name: f"{name} says so" for name in ("k8s.get", "k8s.list", "k8s.log", "k8s.gone", "k8s.lost", "k8s.scale")}
 FAILING = ("k8s.gone", "k8s.lost")
@@ -34,31 +35,15 @@ def asks(*names: str) -> messages.Message:
 
 
 def begun(snapshot: record.Snapshot, *, budget: resolve.Budget | None = BUDGET) -> memory.MemoryJournal:
-    agent = resolve.ResolvedAgent(
-        name="KubernetesAgent",
-        provider="first",
-        strategy="native-thinking",
-        max_iterations=100,
-        servers=("k8s",),
-        custom_instructions="",
-        server_instructions=(),
-        budget=budget,
-    )
-    prompt = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="alert"))
-    specs = memory.DictToolbox(TOOLS, writing=WRITING).specs
-    started = entries.ExecutionStarted(
-        stage="look", execution=ID, index=0, name="A", agent=agent, tools=specs, messages=prompt
-    )
+    specs = memory.DictToolbox(TOOLS, writing=WRITING)
+    started = executions.started(specs, stage="look", max_iterations=100, budget=budget)
     return memory.MemoryJournal(snapshot, entries.StageStarted(stage="look", clock=0.0), started)
 
 
 async def run(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: ports.Toolbox
 ) -> entries.ExecutionEnded:
-    execution = journal.record.executions[ID]
-    await loop.Loop(
-        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=lambda _: ()
-    ).run()
+    execution = await executions.run(journal, model, toolbox)
     assert execution.ended
     return execution.ended
 
@@ -114,15 +99,6 @@ async def test_calls_that_fail_one_after_another_end_in_a_conclusion(
     assert model.requests[3].messages[-1].text.startswith(f"{LAST} Call no more tools.")
 
 
-async def test_one_that_succeeds_between_them_begins_the_count_anew(
-    snapshot: record.Snapshot, toolbox: memory.DictToolbox
-) -> None:
-    names = ["k8s.gone", "k8s.lost", "k8s.get", "k8s.gone", "k8s.lost", "k8s.list"]
-    model = memory.ScriptedModel(*map(asks, names))
-    assert (await run(begun(snapshot), model, toolbox)).outcome == "Completed"
-    assert all(request.tools for request in model.requests)
-
-
 async def test_model_whose_many_calls_fail_sees_that_once_and_then_may_fail_no_more(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
@@ -136,19 +112,18 @@ async def test_model_whose_many_calls_fail_sees_that_once_and_then_may_fail_no_m
     assert [bool(request.tools) for request in model.requests] == [True, True, False]
 
 
-async def test_a_call_of_what_there_is_not_is_no_failed_one(
-    snapshot: record.Snapshot, toolbox: memory.DictToolbox
-) -> None:
-    names = ["k8s.gone", "k8s.none", "k8s.nothing", "k8s.nobody", "k8s.lost", "k8s.never", "k8s.get"]
-    model = memory.ScriptedModel(*map(asks, names))
-    assert (await run(begun(snapshot), model, toolbox)).outcome == "Completed"
-    assert all(request.tools for request in model.requests)
+GOES_ON = {
+    "one succeeds between them": [["k8s.gone"], ["k8s.lost"], ["k8s.get"], ["k8s.gone"], ["k8s.lost"], ["k8s.list"]],
+    "tools that there are not": [["k8s.gone"], ["k8s.none"], ["k8s.nothing"], ["k8s.lost"], ["k8s.never"], ["k8s.get"]],
+    "something else after many failures": [["k8s.gone"] * 6, ["k8s.get", "k8s.list"], ["k8s.gone"]],
+}
 
 
-async def test_model_that_asks_for_something_else_after_failures_goes_on(
-    snapshot: record.Snapshot, toolbox: memory.DictToolbox
+@pytest.mark.parametrize("answers", GOES_ON.values(), ids=GOES_ON)
+async def test_agent_goes_on_while_not_all_of_its_last_calls_fail(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox, answers: list[list[str]]
 ) -> None:
-    model = memory.ScriptedModel(asks(*["k8s.gone"] * 6), asks("k8s.get", "k8s.list"), asks("k8s.gone"))
+    model = memory.ScriptedModel(*(asks(*names) for names in answers))
     journal = begun(snapshot, budget=replace(BUDGET, of_one_tool=9))
     assert (await run(journal, model, toolbox)).outcome == "Completed"
     assert all(request.tools for request in model.requests)

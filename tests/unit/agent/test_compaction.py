@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support import executions
+from support.executions import ID
 from tarsy import failpoints
-from tarsy.agent import loop
 from tarsy.config import resolve
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record, token_estimate
 
-ID = "e0"
-ALERT = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="web-0 restarts"))
+ALERT = executions.started(memory.DictToolbox({})).messages
 TURNS = 8
 LENGTH = 3000
 """Characters of a result; a turn has two."""
@@ -67,34 +67,14 @@ def journal(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox, strategy: chains.IterationStrategy
 ) -> memory.MemoryJournal:
     """One execution has begun and nothing was said yet."""
-    agent = resolve.ResolvedAgent(
-        name="KubernetesAgent",
-        provider="first",
-        strategy=strategy,
-        max_iterations=20,
-        servers=("k8s",),
-        custom_instructions="",
-        server_instructions=(),
-    )
-    started = entries.ExecutionStarted(
-        stage="", execution=ID, index=0, name="KubernetesAgent", agent=agent, tools=tuple(toolbox.specs), messages=ALERT
-    )
-    return memory.MemoryJournal(snapshot, started)
+    return memory.MemoryJournal(snapshot, executions.started(toolbox, strategy=strategy))
 
 
 async def run(
     journal: ports.Journal, model: ports.Model, toolbox: ports.Toolbox, *, takes: int | None = None
 ) -> entries.ExecutionEnded:
     """Run the execution to its end; `takes` is what is known of the model."""
-    execution = journal.record.executions[ID]
-    await loop.Loop(
-        execution=execution,
-        model=lambda _: model,
-        toolbox=toolbox,
-        journal=journal,
-        ends_with=lambda _: (),
-        context_tokens=lambda _: takes,
-    ).run()
+    execution = await executions.run(journal, model, toolbox, context_tokens=lambda _: takes)
     assert execution.ended
     return execution.ended
 
@@ -133,21 +113,6 @@ async def test_request_known_to_be_too_large_is_not_sent(
     logged_results = record.results(journal.record.executions[ID].log)
     assert {len(message.text) for message in logged_results} == {LENGTH}
     assert len(logged_results) == len(toolbox.called) == TURNS * (1 if strategy == "react" else 2)
-
-
-async def test_it_is_in_the_log_before_the_request_is_sent(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
-) -> None:
-    seen: list[int] = []
-
-    class Watching(Narrow):
-        async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-            seen.append(len(compactions(journal)))
-            return await super().ask(request, scope)
-
-    await run(journal, Watching(*script("native-thinking"), takes=TAKES), toolbox, takes=TAKES)
-    for compaction, before in zip(compactions(journal), range(TURNS), strict=False):
-        assert seen[compaction.turn] == before + 1
 
 
 async def test_a_request_that_is_refused_as_too_large_is_asked_again_with_half_of_it(
@@ -227,14 +192,11 @@ async def test_takeover_before_the_answer_sends_the_same_and_compacts_nothing_ag
 
 
 async def test_limit_is_what_the_provider_that_is_asked_now_takes(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     """The first of two providers takes anything and is dead after four model calls; then the second is asked."""
-    (started,) = journal.facts
-    assert isinstance(started, entries.ExecutionStarted)
-    assert started.agent
-    agent = replace(started.agent, fallbacks=(resolve.Fallback(provider="second"),))
-    both = memory.MemoryJournal(journal.record.snapshot, replace(started, agent=agent))
+    started = executions.started(toolbox, fallbacks=(resolve.Fallback(provider="second"),))
+    both = memory.MemoryJournal(snapshot, started)
     wide, narrow = (Narrow(*script("native-thinking"), takes=takes) for takes in (10**9, TAKES))
 
     class Falling(memory.ScriptedModel):
@@ -247,16 +209,8 @@ async def test_limit_is_what_the_provider_that_is_asked_now_takes(
                 )
             return answer
 
-    models = {"first": Falling(), "second": narrow}
     takes = {"first": None, "second": TAKES}
-    await loop.Loop(
-        execution=both.record.executions[ID],
-        model=models.__getitem__,
-        toolbox=toolbox,
-        journal=both,
-        ends_with=lambda _: (),
-        context_tokens=takes.__getitem__,
-    ).run()
+    await executions.run(both, Falling(), toolbox, others={"second": narrow}, context_tokens=takes.__getitem__)
     assert both.record.executions[ID].analysis == "memory"
     assert (len(wide.requests), narrow.refused) == (4, [])
     assert {compaction.turn >= 4 for compaction in compactions(both)} == {True}

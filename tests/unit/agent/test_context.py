@@ -13,7 +13,7 @@ from hypothesis import strategies
 from support import steps, stories
 from tarsy.agent import context, dialects
 from tarsy.config.model import context_windows, platforms
-from tarsy.transcript import entries, entry_versions, excerpts, messages, ports, record, token_estimate
+from tarsy.transcript import entries, entry_versions, messages, ports, record, token_estimate
 from tarsy.transcript.kinds import registry
 
 ALERT = stories.PROMPT
@@ -78,11 +78,7 @@ def compact(investigation: record.Record, due: context.Compaction) -> None:
 
 
 def lengths(investigation: record.Record) -> dict[str, int]:
-    return {
-        message.call_id: len(message.text)
-        for message in build_context(investigation).visible()
-        if message.role == "tool"
-    }
+    return {call: len(text) for call, text in texts(investigation).items()}
 
 
 def texts(investigation: record.Record) -> dict[str, str]:
@@ -168,21 +164,6 @@ def test_longest_results_of_a_last_turn_that_is_too_large_are_cut_to_one_length(
     assert (len(head), len(head) + len(tail)) == (due.shown // 3, due.shown), "its end is twice as long"
     assert (len(visible_texts["1.1"]), len(visible_texts["1.3"])) == (100, 3000)
     assert 3000 < due.shown < 6000
-
-
-def test_a_result_that_was_cut_gives_way_to_a_line_once_it_is_old(snapshot: record.Snapshot) -> None:
-    turns = [Turn([50_000, 50_000]), Turn([4500])]
-    investigation = execution(snapshot, turns[:1])
-    due = build_context(investigation).compaction(5000)
-    assert due
-    later = execution(snapshot, turns)
-    compact(later, due)
-    more = build_context(later).compaction(5000)
-    assert more
-    assert (more.results, more.cut) == (("0.0",), ())
-    compact(later, more)
-    assert lengths(later)["0.0"] < LINE_MAX
-    assert due.shown < lengths(later)["0.1"] < due.shown + excerpts.NOTE_MAX
 
 
 def test_tokens_are_corrected_by_what_the_provider_counted(snapshot: record.Snapshot) -> None:
@@ -366,11 +347,7 @@ def test_compaction_takes_few_steps_however_many_results_there_are(snapshot: rec
     [
         ({"type": "google", "model": "gemini-2.5-flash"}, 1_048_576),
         ({"type": "google", "model": "gemini-2.5-flash", "context_tokens": 5000}, 5000),
-        ({"type": "vertexai", "model": "gemini-3-pro-preview"}, 1_048_576),
         ({"type": "openai", "model": "gpt-5"}, 272_000),
-        ({"type": "openai", "model": "gpt-5.2-chat-latest"}, 111_616),
-        ({"type": "openai", "model": "openai/gpt-4.1-mini"}, 1_014_808),
-        ({"type": "openai", "model": "o4-mini"}, 100_000),
         ({"type": "openai", "model": "qwen3:8b"}, None),
         ({"type": "anthropic", "model": "claude-sonnet-4-5"}, 200_000 - 16_384),
         (
@@ -383,7 +360,6 @@ def test_compaction_takes_few_steps_however_many_results_there_are(snapshot: rec
             192_000,
         ),
         ({"type": "anthropic", "model": "claude-sonnet-4-5", "max_output_tokens": 300_000}, 1000),
-        ({"type": "xai", "model": "grok-4-0709"}, 256_000),
         ({"type": "xai", "model": "grok-4-fast-reasoning"}, 2_000_000),
         ({"type": "langchain", "model_provider": "mistralai", "model": "mistral-large-latest"}, None),
     ],

@@ -5,29 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
+from support import executions
+from support.crew import Batches
+from support.executions import ID, asks, says
 from tarsy import failpoints
 from tarsy.agent import loop, templates
-from tarsy.config import resolve
 from tarsy.transcript import entries, memory, messages, ports, record
 
 CONCLUDE = messages.Message(role="user", text=templates.fill("conclude-native", why=templates.text("iterations")))
 COMMITS = 6
 """An answer, its write, its reads, an answer, its read, and the conclusion with its end."""
-ID = "e0"
 CRASHES = [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")]
 
 
-def asks(*names: str, text: str = "", state: object = None) -> messages.Message:
-    calls = tuple(messages.ToolCall(id="the model's", name=name, arguments="{}") for name in names)
-    provider_state = messages.ProviderState(provider="first", data=state) if state else None
-    return messages.Message(role="assistant", text=text, calls=calls, provider_state=provider_state)
-
-
-def says(text: str) -> messages.Message:
-    return messages.Message(role="assistant", text=text)
+def stated(state: str, *names: str, text: str = "") -> messages.Message:
+    return replace(asks(*names, text=text), provider_state=messages.ProviderState(provider="first", data=[state]))
 
 
 def fails(kind: Literal["timeout", "rejected", "fatal"], text: str = "no") -> messages.Failure:
@@ -42,25 +37,7 @@ def limit() -> int:
 @pytest.fixture
 def journal(snapshot: record.Snapshot, toolbox: memory.DictToolbox, limit: int) -> memory.MemoryJournal:
     """One execution has begun and nothing was said yet."""
-    agent = resolve.ResolvedAgent(
-        name="KubernetesAgent",
-        provider="first",
-        strategy="native-thinking",
-        max_iterations=limit,
-        servers=("k8s",),
-        custom_instructions="",
-        server_instructions=(),
-    )
-    prompt = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="alert"))
-    started = entries.ExecutionStarted(
-        stage="data-collection",
-        execution=ID,
-        index=0,
-        name="KubernetesAgent",
-        agent=agent,
-        tools=tuple(toolbox.specs),
-        messages=prompt,
-    )
+    started = executions.started(toolbox, stage="data-collection", max_iterations=limit)
     return memory.MemoryJournal(snapshot, entries.StageStarted(stage="data-collection", clock=0.0), started)
 
 
@@ -73,33 +50,13 @@ def results(journal: ports.Journal) -> dict[str, messages.Message]:
     return {message.call_id: message for message in log_messages if message.role == "tool"}
 
 
-def nothing(_: record.Execution) -> tuple[()]:
-    """Nothing ends with the execution."""
-    return ()
-
-
 async def run(
-    journal: ports.Journal,
-    model: ports.Model,
-    toolbox: ports.Toolbox,
-    *,
-    ends_with: loop.EndsWith = nothing,
+    journal: ports.Journal, model: ports.Model, toolbox: ports.Toolbox, **options: Any
 ) -> entries.ExecutionEnded:
     """Run the execution to its end."""
-    execution = await begin(journal, model, toolbox, ends_with=ends_with)
+    execution = await executions.run(journal, model, toolbox, **options)
     assert execution.ended
     return execution.ended
-
-
-async def begin(
-    journal: ports.Journal, model: ports.Model, toolbox: ports.Toolbox, *, ends_with: loop.EndsWith = nothing
-) -> record.Execution:
-    """Run the execution until it ends or is suspended."""
-    execution = journal.record.executions[ID]
-    await loop.Loop(
-        execution=execution, model=lambda _: model, toolbox=toolbox, journal=journal, ends_with=ends_with
-    ).run()
-    return execution
 
 
 def analysis(journal: ports.Journal) -> str:
@@ -108,18 +65,6 @@ def analysis(journal: ports.Journal) -> str:
 
 def kinds(journal: memory.MemoryJournal) -> list[str]:
     return [type(fact).__name__ for fact in journal.facts[2:]]
-
-
-class Batches(memory.MemoryJournal):
-    """Counts its commits, and remembers what each one kept."""
-
-    def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
-        super().__init__(snapshot, *facts)
-        self.commits: list[list[str]] = []
-
-    async def commit(self, *added: entries.Entry) -> None:
-        await super().commit(*added)
-        self.commits.append([type(entry).__name__ for entry in added])
 
 
 async def test_a_straight_run_ends_with_the_models_conclusion(
@@ -242,7 +187,7 @@ async def test_suspended_it_finishes_the_step_that_is_under_way_and_begins_none(
             return answer
 
     model = Suspending(*script)
-    assert (await begin(journal, model, toolbox)).ended is None
+    assert (await executions.run(journal, model, toolbox)).ended is None
     assert (kinds(journal), len(model.requests), toolbox.called) == (["Answered"], 1, [])
     again = journal.taken_over()
     await run(again, memory.ScriptedModel(*script), toolbox)
@@ -371,7 +316,7 @@ async def test_a_failure_leaves_no_message(
 
 
 @pytest.mark.parametrize(
-    "blank", [says(""), says(" \n"), messages.Message(role="assistant", thinking="hm"), asks(state=["s"])]
+    "blank", [says(""), says(" \n"), messages.Message(role="assistant", thinking="hm"), stated("s")]
 )
 async def test_a_blank_answer_leaves_no_message(
     journal: memory.MemoryJournal,
@@ -393,7 +338,7 @@ async def test_a_blank_answer_leaves_no_message(
 
 @pytest.mark.parametrize("limit", [2])
 @pytest.mark.parametrize(
-    "script", [(asks("k8s.get", state=["a"]), asks("k8s.get", state=["b"]), asks("k8s.get", text="so", state=["c"]))]
+    "script", [(stated("a", "k8s.get"), stated("b", "k8s.get"), stated("c", "k8s.get", text="so"))]
 )
 async def test_beyond_the_limit_it_must_conclude_without_tools(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
@@ -563,7 +508,7 @@ async def test_an_agent_is_told_once_of_alerts_that_joined_and_no_sooner_than_a_
             return answer
 
     model = Joining(asks("k8s.get"), asks("k8s.list"), asks("k8s.get"), says("done"))
-    execution = await begin(journal, model, toolbox)
+    execution = await executions.run(journal, model, toolbox)
     joined_entries = [entry for entry in journal.facts if isinstance(entry, entries.AlertJoined)]
     assert [(entry.number, entry.alerts) for entry in joined_entries] == [(2, 2), (4, 2)]
     texts = [

@@ -135,29 +135,6 @@ async def test_strategy_without_tools_reads_an_earlier_stage(
     assert requests[-1].tools == ()
 
 
-async def test_stage_reads_that_an_earlier_one_failed(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
-    spec = chained({"name": "look", "agent": "Nobody"}, {"name": "conclude", "agent": "KubernetesAgent"})
-    requests, _ = await run_investigation(snapshot, platform, spec, LOOKS, CONCLUDES)
-    prompt = requests[0].messages[-1].text
-    assert "### Results from 'look' stage:\n\n**Status**: failed" in prompt
-    assert "references unknown agent 'Nobody'" in prompt
-
-
-async def test_model_is_asked_to_look(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
-    spec = chained({"name": "look", "agent": "KubernetesAgent"})
-    requests, _ = await run_investigation(snapshot, platform, spec, CONCLUDES)
-    assert requests[1].messages[-1].text.startswith("No tool has shown you anything yet.")
-
-
-async def test_model_that_forgot_the_format_is_told_it(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
-    spec = chained({"name": "look", "agent": "KubernetesAgent", "iterationStrategy": "react"})
-    final = messages.Message(role="assistant", text="Final Answer: It is out of memory.")
-    requests, _ = await run_investigation(snapshot, platform, spec, CONCLUDES, REACTS, final)
-    reminder = requests[1].messages[-1].text
-    assert "has neither an action nor a final answer" in reminder
-    assert "Action Input: its arguments as one JSON object" in reminder
-
-
 async def test_a_synthesis_and_a_summary(snapshot: record.Snapshot, platform: platforms.Platform) -> None:
     agents = [AGENT, AGENT | {"iterationStrategy": "react", "llmProvider": "second"}]
     spec = chained({"name": "look", "agents": agents}, summary=True)
@@ -220,11 +197,6 @@ def test_a_template_that_lacks_a_value_is_an_error_and_braces_that_are_no_blank_
     with pytest.raises(KeyError):
         templates.fill("general", agent="A")
     assert "{" not in templates.fill("summary", now="now", start="{start}", end="x").replace("{start}", "")
-
-
-def test_each_prompt_has_markers_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert len({prompts.new_word() for _ in range(100)}) == 100
 
 
 NOW = datetime(2026, 11, 22, 18, 30, tzinfo=UTC)

@@ -11,16 +11,16 @@ from typing import Any
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from support import scrapes
-from tarsy.agent import excerpting, loop, requests, result_tools, templates
+from support import executions
+from support.executions import ID
+from tarsy.agent import excerpting, requests, result_tools, templates
 from tarsy.config import resolve
 from tarsy.config.model import platforms, tool_filters
 from tarsy.resources import tool_patterns
-from tarsy.telemetry import metrics
 from tarsy.transcript import entries, line_excerpts, memory, messages, record, timeline
 from tarsy.transcript.kinds import registry
 
-ID, EARLIER = "e0", "0123456789abcdef"
+EARLIER = "0123456789abcdef"
 LINES = [f"level=info msg=ok path=/healthz n={number}" for number in range(1, 4_001)]
 LINES[2_344] = "the cache of web-0 is as cold as ice"
 LINES[3_210] = "level=info msg=ok path=/healthz n=3211 and password of nobody"
@@ -30,29 +30,13 @@ OWN = list(tool_patterns.RESULT_TOOLS)
 
 def asks(*calls: tuple[str, Mapping[str, Any] | str]) -> messages.Message:
     asked = (
-        messages.ToolCall(
-            id="", name=name, arguments=arguments if isinstance(arguments, str) else json.dumps(arguments)
-        )
-        for name, arguments in calls
+        executions.asks(name, arguments=text if isinstance(text, str) else json.dumps(text)) for name, text in calls
     )
-    return messages.Message(role="assistant", text="I look.", calls=tuple(asked))
+    return messages.Message(role="assistant", text="I look.", calls=tuple(answer.calls[0] for answer in asked))
 
 
 CONCLUDES = messages.Message(role="assistant", text="It is cold.")
 GETS = asks(("k8s.log", {}))
-
-
-def agent(**changes: Any) -> resolve.ResolvedAgent:
-    settings = resolve.ResolvedAgent(
-        name="A",
-        provider="first",
-        strategy="native-thinking",
-        max_iterations=20,
-        servers=("k8s",),
-        custom_instructions="",
-        server_instructions=(),
-    )
-    return replace(settings, **changes)
 
 
 @pytest.fixture
@@ -60,18 +44,10 @@ def toolbox() -> memory.DictToolbox:
     return memory.DictToolbox({"k8s.log": LONG, "k8s.get": "Running"})
 
 
-def started(toolbox: memory.DictToolbox, execution: str = ID, **changes: Any) -> entries.ExecutionStarted:
-    settings = agent(**changes)
-    return entries.ExecutionStarted(
-        stage="",
-        execution=execution,
-        index=0,
-        name="A",
-        agent=settings,
-        tools=tuple(toolbox.specs),
-        result_tools=result_tools.specs(settings),
-        messages=(messages.Message(role="user", text="web-0 is slow"),),
-    )
+def started(toolbox: memory.DictToolbox, execution: str = ID, **settings: Any) -> entries.ExecutionStarted:
+    begun = executions.started(toolbox, execution=execution, **settings)
+    assert begun.agent
+    return replace(begun, result_tools=result_tools.specs(begun.agent))
 
 
 @pytest.fixture
@@ -89,16 +65,15 @@ async def run(
     **more: Any,
 ) -> memory.ScriptedModel:
     model = memory.ScriptedModel(*script)
-    await loop.Loop(
-        execution=journal.record.executions[execution],
-        model=lambda _: model,
-        toolbox=toolbox,
-        journal=journal,
-        ends_with=lambda _: (),
+    await executions.run(
+        journal,
+        model,
+        toolbox,
+        execution=execution,
         excerpt_limit=lambda server, *_: excerpt if server == "k8s" else None,
         result_limit=lambda _: limit,
         **more,
-    ).run()
+    )
     return model
 
 
@@ -206,20 +181,14 @@ async def test_calls_that_are_made_up_or_of_another_investigation_are_refused(
     ("name", "arguments", "problem"),
     [
         ("result.read", "no json", "The arguments of result.read must be a JSON object, such as "),
-        ("result.read", "[]", "must be a JSON object"),
-        ("result.read", {}, "'call' is missing"),
         ("result.search", {"call": "0.0"}, "'pattern' is missing"),
         ("result.search", {"call": "0.0", "pattern": "("}, "'pattern' is no RE2 pattern"),
-        ("result.search", {"call": "0.0", "pattern": 5}, "'pattern' must be a text"),
         (
             "result.search",
             {"call": "0.0", "pattern": "a", "context": 21},
             "'context' must be a whole number from 0 to 20",
         ),
-        ("result.search", {"call": "0.0", "pattern": "a", "context": True}, "'context' must be a whole number"),
         ("result.read", {"call": "0.0", "from": 0}, "'from' must be a whole number from 1"),
-        ("result.read", {"call": "0.0", "from": 1.5}, "'from' must be a whole number"),
-        ("result.read", {"call": "0.0", "from": 10**30}, "'from' must be a whole number"),
         ("result.read", {"call": "0.0", "from": 4_001}, "the result has 4000 lines"),
         ("result.read", {"call": "0.0", "lines": 5}, "result.read has no argument 'lines'. It has: call, from"),
         ("result.write", {"call": "0.0"}, "There is no tool 'result.write'. Available tools: k8s.log, k8s.get, result"),
@@ -292,26 +261,14 @@ async def test_answers_of_these_tools_are_bounded_and_never_excerpts(
     assert [run.whole is not None for run in runs] == [True, False, False, False]
 
 
-async def test_calls_of_these_tools_count_as_any_do(journal: memory.MemoryJournal, toolbox: memory.DictToolbox) -> None:
-    (first,) = journal.facts
-    assert isinstance(first, entries.ExecutionStarted)
+async def test_calls_of_these_tools_count_as_any_do(snapshot: record.Snapshot, toolbox: memory.DictToolbox) -> None:
     budget = resolve.Budget(at_once=8, calls=4, of_one_tool=2, failed=5)
-    limited = memory.MemoryJournal(journal.record.snapshot, replace(first, agent=agent(budget=budget)))
+    limited = memory.MemoryJournal(snapshot, started(toolbox, budget=budget))
     reads = [asks(("result.read", {"call": "0.0", "from": number})) for number in range(1, 9)]
     await run(limited, toolbox, GETS, *reads, CONCLUDES)
     read = results(limited)
     assert [result.failed for result in read.values()] == [False, False, False, True]
     assert read["3.0"].text == templates.fill("refused", why="One tool was called 2 times, as often as it may be.")
-
-
-async def test_calls_of_these_tools_are_measured(journal: memory.MemoryJournal, toolbox: memory.DictToolbox) -> None:
-    def counted(outcome: str) -> float:
-        labels = {"server": "result", "tool": "read", "outcome": outcome}
-        return scrapes.total(metrics.render("")[0].decode(), "tarsy_tool_calls_total", **labels) or 0.0
-
-    before = counted("answered"), counted("failed")
-    await call_result(journal, toolbox, "result.read", {"call": "0.0"})
-    assert (counted("answered"), counted("failed")) == (before[0] + 1, before[1])
 
 
 async def test_result_that_a_compaction_takes_away_is_looked_into_the_same_way(

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import executions
+from support.executions import ID, says
 from support.masking import NO_SECRETS
 from tarsy import failpoints
 from tarsy.agent import loop, prompts, requests, summaries
@@ -21,7 +23,6 @@ from tarsy.config.model import context_windows, platforms
 from tarsy.transcript import entries, excerpts, memory, messages, ports, record, streams, timeline
 from tarsy.transcript.kinds import registry, tool_calls
 
-ID = "e0"
 LONG = "".join(f"web-{number % 7} restarted at {number}\n" for number in range(2000))
 """44,000 characters: longer than the threshold of summaries, and than what a model of these tests is shown."""
 SHORT = "web-0 is Running"
@@ -39,16 +40,11 @@ def cut(text: str) -> str:
 
 
 def asks(*names: str, text: str = "I look.") -> messages.Message:
-    calls = tuple(called(name, '{"name": "web"}') for name in names)
-    return messages.Message(role="assistant", text=text, calls=calls)
+    return executions.asks(*names, text=text, arguments='{"name": "web"}')
 
 
 def called(name: str, arguments: str) -> messages.ToolCall:
     return messages.ToolCall(id="", name=name, arguments=arguments)
-
-
-def says(text: str) -> messages.Message:
-    return messages.Message(role="assistant", text=text)
 
 
 def number(request: ports.Request) -> str:
@@ -103,26 +99,7 @@ def summariser() -> Summariser:
 @pytest.fixture
 def journal(snapshot: record.Snapshot, toolbox: memory.DictToolbox) -> memory.MemoryJournal:
     """One execution has begun and nothing was said yet."""
-    agent = resolve.ResolvedAgent(
-        name="KubernetesAgent",
-        provider="first",
-        strategy="native-thinking",
-        max_iterations=20,
-        servers=("k8s",),
-        custom_instructions="",
-        server_instructions=(),
-        fallbacks=(resolve.Fallback(provider="second"),),
-    )
-    prompt = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="web-0 restarts"))
-    started = entries.ExecutionStarted(
-        stage="",
-        execution=ID,
-        index=0,
-        name="KubernetesAgent",
-        agent=agent,
-        tools=tuple(toolbox.specs),
-        messages=prompt,
-    )
+    started = executions.started(toolbox, fallbacks=(resolve.Fallback(provider="second"),))
     return memory.MemoryJournal(snapshot, started)
 
 
@@ -137,19 +114,15 @@ async def run(
     **more: Any,
 ) -> record.Execution:
     """Run the execution to its end."""
-    models = {"summariser": summariser}
-    execution = journal.record.executions[ID]
-    await loop.Loop(
-        execution=execution,
-        model=lambda name: models.get(name, model),
-        toolbox=toolbox,
-        journal=journal,
-        ends_with=lambda _: (),
+    return await executions.run(
+        journal,
+        model,
+        toolbox,
+        others={"summariser": summariser},
         result_limit=limit,
         summary_due=lambda server, provider, length: wanted(server, provider, length) if length > len(SHORT) else None,
         **more,
-    ).run()
-    return execution
+    )
 
 
 def summarised(journal: memory.MemoryJournal) -> list[entries.ToolSummarised]:

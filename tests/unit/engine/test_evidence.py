@@ -202,12 +202,6 @@ def test_however_a_model_writes_it_a_reference_to_a_call_that_never_was_is_found
     assert [gap.tool for gap in evidence.gaps(finished)] == ["[tool 7.7]"]
 
 
-def test_a_reference_to_a_call_that_never_was_is_told_before_all_that_failed() -> None:
-    calls = [(f'{{"n": {n}}}', f"{n}: 403", True) for n in range(20)]
-    finished = run([execution("a", LOOKED, *calls, analysis="It is [tool 99.9].")])
-    assert evidence.gaps(finished)[0].tool == "[tool 99.9]"
-
-
 def test_a_blind_conclusion_is_not_grounded_by_somebody_else_who_looked_and_failed() -> None:
     looked = execution("a", LOOKED)
     failed = replace(looked, ended=replace(looked.ended, outcome="Failed"))  # type: ignore[type-var]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -238,27 +237,6 @@ async def test_a_question_is_answered_with_it_and_a_summary_is_made_without(
     await chat.run(runtime=having(asking, "another"), journal=journal, run=1)
     assert read(tasks(model)[-1]) == TEXT
     assert shelf.asked == [URL]
-
-
-async def test_cancelling_the_investigation_cancels_the_fetch(
-    runtime: ports.Runtime, journal: memory.MemoryJournal
-) -> None:
-    began, ended = asyncio.Event(), asyncio.Event()
-
-    async def endless(_: str) -> str:
-        began.set()
-        try:
-            return await asyncio.Future[str]()
-        finally:
-            ended.set()
-
-    running = asyncio.create_task(investigation.run(runtime=replace(runtime, runbook=endless), journal=journal))
-    await began.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert ended.is_set()
-    assert journal.facts == []
 
 
 @pytest.mark.parametrize("lose", [memory.MemoryJournal.lose_lease, memory.MemoryJournal.suspend])

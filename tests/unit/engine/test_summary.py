@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.crew import FATAL, Batches, Script
+from support.executions import says
 from tarsy import failpoints
 from tarsy.agent import templates
 from tarsy.engine import handover, investigation, outcomes, summary
@@ -17,7 +18,6 @@ from tarsy.transcript import entries, memory, messages, ports, record
 SUMMARY = "ExecutiveSummary"
 LINES = "web-0 restarts every minute.\nIts memory limit is too low."
 FOUND = "It is out of memory."
-FATAL = messages.Failure(kind="fatal", text="the key is invalid")
 NO_PROVIDER = (
     "Chain 'pod-crash' executiveSummary references unknown LLM provider 'third'. Available LLM providers: first, second"
 )
@@ -28,12 +28,6 @@ LOOKS = messages.Message(
 ENDED = entries.RunEnded(
     ending="Completed", reason="StagesCompleted", final_analysis=FOUND, summary=LINES, grounds="Inspected"
 )
-
-Script = Sequence[messages.Message | messages.Failure]
-
-
-def says(text: str) -> messages.Message:
-    return messages.Message(role="assistant", text=text)
 
 
 class Silent(memory.ScriptedModel):
@@ -89,18 +83,6 @@ def second_model(second_script: Script) -> memory.ScriptedModel:
 @pytest.fixture
 def runtime(runtime: ports.Runtime, model: memory.ScriptedModel, second_model: memory.ScriptedModel) -> ports.Runtime:
     return replace(runtime, model={"first": model, "second": second_model}.__getitem__)
-
-
-class Batches(memory.MemoryJournal):
-    """Remembers what each commit kept."""
-
-    def __init__(self, snapshot: record.Snapshot, *facts: entries.Entry) -> None:
-        super().__init__(snapshot, *facts)
-        self.commits: list[list[str]] = []
-
-    async def commit(self, *added: entries.Entry) -> None:
-        self.commits.append([type(entry).__name__ for entry in added])
-        await super().commit(*added)
 
 
 @pytest.fixture
@@ -248,21 +230,6 @@ async def test_summary_after_a_failed_stage_has_what_was_found_and_the_account_o
     assert f"{handover.START}\n{ended.final_analysis}\n{handover.END}" in second_model.requests[0].messages[1].text
 
 
-@pytest.mark.parametrize("stages", [[TWO_STAGES[0], {**TWO_STAGES[0], "name": "again"}, TWO_STAGES[1]]])
-async def test_summary_begins_with_the_ends_of_stages_that_are_skipped(
-    runtime: ports.Runtime, snapshot: record.Snapshot
-) -> None:
-    first, again, last = snapshot.chain.stages
-    spec = snapshot.chain.model_copy(update={"failure_policy": "Stop", "stages": [first, last, again]})
-    journal = Batches(replace(snapshot, chain=spec))
-    await investigation.run(runtime=runtime, journal=journal)
-    assert journal.commits[-2] == [
-        *("StageStarted", "ExecutionStarted", "ExecutionEnded", "StageEnded", "StageEnded", "ExecutionStarted")
-    ]
-    assert journal.record.ended
-    assert (journal.record.ended.ending, journal.record.ended.summary) == ("Failed", LINES)
-
-
 @pytest.mark.leaps
 @pytest.mark.parametrize(
     ("block", "second_model", "seconds", "ended"),
@@ -312,24 +279,6 @@ async def test_wait_for_a_slot_is_none_of_its_time(
     await investigation.run(runtime=queued, journal=journal)
     assert end_of(journal) == ("Completed", "")
     assert journal.record.ended == ENDED
-
-
-async def test_suspended_before_it_asks_the_run_rests_and_asks_when_it_goes_on(
-    runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel, second_model: memory.ScriptedModel
-) -> None:
-    class Suspending(memory.MemoryJournal):
-        async def commit(self, *added: entries.Entry) -> None:
-            await super().commit(*added)
-            if any(isinstance(entry, entries.StageEnded) for entry in added):
-                self.suspend()
-
-    journal = Suspending(snapshot)
-    await investigation.run(runtime=runtime, journal=journal)
-    assert (journal.record.ended, second_model.requests) == (None, [])
-    asked = len(model.requests)
-    second = journal.taken_over()
-    await investigation.run(runtime=runtime, journal=second)
-    assert (second.record.ended, len(model.requests), len(second_model.requests)) == (ENDED, asked, 1)
 
 
 async def test_questions_that_people_ask_meanwhile_do_not_affect_it(

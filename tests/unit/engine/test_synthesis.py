@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.crew import FATAL, FIRST, JOINED, SECOND, STAGE, SYNTHESIS, THIRD, UNKNOWN, Crew, Script
 from tarsy import failpoints
 from tarsy.engine import handover, investigation
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 
-STAGE = "data-collection"
-FIRST, SECOND, THIRD = (f"KubernetesAgent-{number}" for number in (1, 2, 3))
-SYNTHESIS = "SynthesisAgent"
-JOINED = "It is the memory limit; two of them saw it."
 TIMED_OUT = f"Stage {STAGE} timed out after 60 s"
-NOBODY = (
-    f"Chain 'pod-crash' stage '{STAGE}' synthesis references unknown agent 'Nobody'. "
-    "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent"
-)
+NOBODY = UNKNOWN.replace(f"'{STAGE}'", f"'{STAGE}' synthesis")
 CRASHED = pytest.RaisesGroup(failpoints.TriggeredError, allow_unwrapped=True, flatten_subgroups=True)
-FATAL = messages.Failure(kind="fatal", text="the key is invalid")
 
-Said = messages.Message | messages.Failure
-Scripts = Mapping[str, Sequence[Said]]
+Scripts = Mapping[str, Script]
 Stage = dict[str, Any]
 TWO: Stage = {"agent": "KubernetesAgent", "replicas": 2}
 
@@ -35,39 +25,6 @@ TWO: Stage = {"agent": "KubernetesAgent", "replicas": 2}
 def says(text: str, *names: str, thinking: str = "") -> messages.Message:
     calls = tuple(messages.ToolCall(id="", name=name, arguments='{"name": "web-0"}') for name in names)
     return messages.Message(role="assistant", text=text, calls=calls, thinking=thinking)
-
-
-class Cast:
-    """A model that knows who asks, by the name that it was told; it may never answer some of them."""
-
-    def __init__(self, scripts: Scripts) -> None:
-        all_scripts: Scripts = {
-            SYNTHESIS: (says(JOINED),),
-            **{name: (says(f"{name} knows."),) for name in (FIRST, SECOND)},
-        }
-        self._models = {name: memory.ScriptedModel(*script) for name, script in {**all_scripts, **scripts}.items()}
-        self.silent: set[str] = set()
-        self.is_silent = asyncio.Event()
-        self.asked: list[tuple[str, ports.Request]] = []
-
-    async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
-        match = re.match(r"You are (\S+), the agent of stage", request.messages[0].text)
-        assert match
-        self.asked.append((match[1], request))
-        if match[1] in self.silent:
-            self.is_silent.set()
-            await asyncio.Event().wait()
-        return await self._models[match[1]].ask(request, scope)
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name, _ in self.asked]
-
-    def task_of(self, name: str) -> str:
-        """Return the task of the agent with this name."""
-        (request,) = [request for asked, request in self.asked if asked == name]
-        assert request.tools == ()
-        return request.messages[1].text
 
 
 @pytest.fixture
@@ -97,8 +54,8 @@ def scripts() -> Scripts:
 
 
 @pytest.fixture
-def cast(scripts: Scripts) -> Cast:
-    return Cast(scripts)
+def crew(scripts: Scripts) -> Crew:
+    return Crew(scripts)
 
 
 @pytest.fixture
@@ -113,8 +70,8 @@ def toolbox() -> memory.DictToolbox:
 
 
 @pytest.fixture
-def runtime(runtime: ports.Runtime, cast: Cast, second_model: memory.ScriptedModel) -> ports.Runtime:
-    models: dict[str, ports.Model] = {"first": cast, "second": second_model}
+def runtime(runtime: ports.Runtime, crew: Crew, second_model: memory.ScriptedModel) -> ports.Runtime:
+    models: dict[str, ports.Model] = {"first": crew, "second": second_model}
     return replace(runtime, model=models.__getitem__)
 
 
@@ -209,7 +166,7 @@ Observation: k8s.get: CrashLoopBackOff
 **Status**: failed
 
 {handover.START}
-Error: {NOBODY.replace(" synthesis", "")}
+Error: {UNKNOWN}
 
 Before it failed it found:
 
@@ -220,13 +177,13 @@ Before it failed it found:
 @pytest.mark.parametrize("stage", [DIFFERENT], ids=["four"])
 @pytest.mark.parametrize("scripts", [WHOLE], ids=["whole"])
 async def test_it_reads_the_whole_investigation_of_every_agent_and_nothing_else(
-    runtime: ports.Runtime, snapshot: record.Snapshot, cast: Cast
+    runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew
 ) -> None:
     asked = entries.RunStarted(run=1, question="Why, oh why?")
     journal = memory.MemoryJournal(snapshot, asked)
     toolbox = memory.DictToolbox({"k8s.get": "CrashLoopBackOff", "k8s.list": HOSTILE})
     await investigation.run(runtime=replace(runtime, toolbox=lambda *_: toolbox), journal=journal)
-    task = cast.task_of(SYNTHESIS)
+    task = crew.task_of_synthesis()
     start, end = "<!-- DATA 0123abcd START -->", "<!-- DATA 0123abcd END -->"
     assert task.endswith(f"{start}\n{EXPECTED}\n{end}\n\nJoin the results of the agents of stage '{STAGE}'.")
     assert snapshot.alert_data in task
@@ -234,14 +191,14 @@ async def test_it_reads_the_whole_investigation_of_every_agent_and_nothing_else(
 
 
 async def test_its_result_takes_the_place_of_theirs_in_what_the_next_stage_reads(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, cast: Cast, second_model: memory.ScriptedModel
+    runtime: ports.Runtime, journal: memory.MemoryJournal, crew: Crew, second_model: memory.ScriptedModel
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     assert (end_of(journal).outcome, end_of(journal).message) == ("Completed", "")
     task = second_model.requests[0].messages[1].text
     assert f"### Results from '{STAGE}' stage:\n\n{handover.START}\n{JOINED}\n{handover.END}" in task
     assert "knows." not in task
-    assert sorted(cast.names) == [FIRST, SECOND, SYNTHESIS]
+    assert sorted(crew.names) == [FIRST, SECOND, SYNTHESIS]
     assert journal.record.ended
     assert journal.record.ended.ending == "Completed"
 
@@ -259,13 +216,6 @@ async def test_it_runs_with_its_own_settings_and_without_tools(
     assert joining.started.messages[0].text.endswith("## Your instructions\n\nWeigh it.")
 
 
-async def test_it_is_none_of_its_stages_agents(runtime: ports.Runtime, journal: memory.MemoryJournal) -> None:
-    await investigation.run(runtime=runtime, journal=journal)
-    stage = journal.record.stages[STAGE]
-    assert [agent.started.name for agent in stage.agents] == [FIRST, SECOND]
-    assert [execution.started.kind for execution in stage.executions.values()] == ["agent", "agent", "synthesis"]
-
-
 @pytest.mark.parametrize(
     ("stage", "scripts", "outcome"),
     [
@@ -277,11 +227,11 @@ async def test_it_is_none_of_its_stages_agents(runtime: ports.Runtime, journal: 
     ids=["one agent", "a list of one", "one of all failed", "nobody completed"],
 )
 async def test_there_is_none_of_one_agent_or_of_a_stage_that_failed(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, cast: Cast, outcome: str
+    runtime: ports.Runtime, journal: memory.MemoryJournal, crew: Crew, outcome: str
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     assert (end_of(journal).outcome, journal.record.stages[STAGE].synthesis) == (outcome, None)
-    assert SYNTHESIS not in cast.names
+    assert SYNTHESIS not in crew.names
 
 
 def late(snapshot: record.Snapshot) -> memory.MemoryJournal:
@@ -304,13 +254,13 @@ def late(snapshot: record.Snapshot) -> memory.MemoryJournal:
 async def test_failed_synthesis_lets_the_results_go_on_as_they_are_and_stop_does_not_stop(
     runtime: ports.Runtime,
     snapshot: record.Snapshot,
-    cast: Cast,
+    crew: Crew,
     second_model: memory.ScriptedModel,
     silent: set[str],
     outcome: str,
     error: str,
 ) -> None:
-    cast.silent = silent
+    crew.silent = silent
     journal = late(snapshot)
     await investigation.run(runtime=runtime, journal=journal)
     joining = journal.record.stages[STAGE].synthesis
@@ -335,74 +285,11 @@ async def test_failed_synthesis_lets_the_results_go_on_as_they_are_and_stop_does
     )
 
 
-@pytest.mark.parametrize("stage", [{**TWO, "timeoutSeconds": 60}])
-async def test_taken_over_past_its_stages_time_it_sends_nothing(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, cast: Cast
-) -> None:
-    cast.silent = {SYNTHESIS}
-    running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
-    await cast.is_silent.wait()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert end_of_synthesis(journal) is None
-    second = journal.taken_over()
-    second.passed += 60
-    asked = len(cast.asked)
-    await investigation.run(runtime=runtime, journal=second)
-    assert len(cast.asked) == asked
-    assert end_of_synthesis(second) == "TimedOut"
-    assert end_of(second).outcome == "CompletedWithErrors"
-
-
-def end_of_synthesis(journal: ports.Journal) -> str | None:
-    joining = journal.record.stages[STAGE].synthesis
-    return joining.ended.outcome if joining and joining.ended else None
-
-
-async def test_suspended_between_the_agents_ends_and_its_start_it_begins_when_the_run_goes_on(
-    runtime: ports.Runtime, snapshot: record.Snapshot, cast: Cast
-) -> None:
-    class Suspending(memory.MemoryJournal):
-        """Stands still once both agents have ended."""
-
-        async def commit(self, *added: entries.Entry) -> None:
-            await super().commit(*added)
-            if sum(isinstance(fact, entries.ExecutionEnded) for fact in self.facts) == 2:
-                self.suspend()
-
-    journal = Suspending(snapshot)
-    await investigation.run(runtime=runtime, journal=journal)
-    assert all(agent.ended for agent in journal.record.stages[STAGE].agents)
-    assert (journal.record.stages[STAGE].synthesis, journal.record.stages[STAGE].ended) == (None, None)
-    assert sorted(cast.names) == [FIRST, SECOND]
-    second = journal.taken_over()
-    await investigation.run(runtime=runtime, journal=second)
-    assert sorted(cast.names) == [FIRST, SECOND, SYNTHESIS], "nobody else is asked again"
-    assert (end_of(second).outcome, end_of_synthesis(second)) == ("Completed", "Completed")
-
-
-async def test_the_end_of_its_stage_is_committed_together_with_its_own(
-    runtime: ports.Runtime, snapshot: record.Snapshot
-) -> None:
-    class Batches(memory.MemoryJournal):
-        commits: list[list[str]] = []
-
-        async def commit(self, *added: entries.Entry) -> None:
-            self.commits.append([type(entry).__name__ for entry in added])
-            await super().commit(*added)
-
-    journal = Batches(snapshot)
-    await investigation.run(runtime=runtime, journal=journal)
-    assert journal.commits[4:6] == [["ExecutionStarted"], ["Answered", "ExecutionEnded", "StageEnded"]]
-    assert len(journal.commits) == 4 + 2 + 2
-
-
-UNKNOWN: Stage = {**TWO, "synthesis": {"agent": "Nobody"}}
+UNRESOLVED: Stage = {**TWO, "synthesis": {"agent": "Nobody"}}
 KINDS: list[tuple[Stage, Scripts, int]] = [
     (TWO, {}, 4 + 2 + 2),
     (TWO, {SYNTHESIS: [FATAL, FATAL]}, 4 + 2 + 2),
-    (UNKNOWN, {}, 4 + 1 + 2),
+    (UNRESOLVED, {}, 4 + 1 + 2),
 ]
 """Each with its commits: two agents start and end, so does their synthesis, if it can, and the next stage."""
 CRASHES = [
@@ -429,11 +316,11 @@ async def test_a_takeover_at_any_commit_around_it_ends_in_the_same_record(
     journal: memory.MemoryJournal,
     doomed_journal: ports.Journal,
     scripts: Scripts,
-    cast: Cast,
+    crew: Crew,
 ) -> None:
     faultless = memory.MemoryJournal(snapshot)
     models: dict[str, ports.Model] = {
-        "first": Cast(scripts),
+        "first": Crew(scripts),
         "second": memory.ScriptedModel(says("Raise the memory limit.")),
     }
     await investigation.run(runtime=replace(runtime, model=models.__getitem__), journal=faultless)
@@ -445,10 +332,10 @@ async def test_a_takeover_at_any_commit_around_it_ends_in_the_same_record(
         for fact in journal.facts
         if isinstance(fact, entries.Answered | entries.Unanswered)
     }
-    asked = len(cast.asked)
+    asked = len(crew.asked)
     await investigation.run(runtime=runtime, journal=second)
     assert ends(second.record) == ends(faultless.record)
-    assert answered.isdisjoint(cast.names[asked:]), "what was kept is not asked again"
+    assert answered.isdisjoint(crew.names[asked:]), "what was kept is not asked again"
 
 
 @pytest.mark.parametrize(("stage", "scripts", "crash"), [(s, answers, (n + 1, "before")) for s, answers, n in KINDS])
