@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import pytest
-import sqlalchemy
 from support import lock_waits, queue
 from tarsy.ingest import grouping
 from tarsy.resources import investigations, naming
@@ -205,26 +204,6 @@ async def test_alert_that_fires_keeps_its_investigation_from_a_cancel_because_al
     assert not await has_ended(database, identity)
     await resolve(database, FIRST)
     assert await work.cancel(database, identity, why="resolved") == "Cancelled"
-
-
-async def test_end_of_an_alert_alone_is_one_statement_and_of_one_of_several_two(
-    database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await admit(database)
-    await join(database, SECOND)
-    statements = []
-    run = databases.Database.run
-
-    async def record(self: databases.Database, statement: sqlalchemy.TextClause, **values: Any) -> Any:
-        statements.append(statement.text)
-        return await run(self, statement, **values)
-
-    monkeypatch.setattr(databases.Database, "run", record)
-    await resolve(database, SECOND)
-    assert len(statements) == 2
-    statements.clear()
-    await resolve(database, FIRST)
-    assert len(statements) == 1
 
 
 async def split(database: databases.Database, identity: UUID) -> UUID:

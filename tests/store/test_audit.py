@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import sqlalchemy
 from support import queue
 from tarsy.store.base import audit, databases
 from tarsy.store.operations import deletion
@@ -113,48 +111,3 @@ async def test_a_row_has_the_details_of_its_change(database: databases.Database)
 
     assert (row.who, row.address, row.action, row.investigation) == ("somebody", "192.0.2.1", "hold", identity)
     assert (row.namespace, row.name, row.details) == ("tarsy", "web-crash", {"reason": "post-mortem"})
-
-
-async def test_a_page_of_a_large_audit_is_read_in_the_order_of_an_index(database: databases.Database) -> None:
-    fill = """
-      INSERT INTO audit (at, who, address, action, investigation, namespace, namespace_uid, name)
-      SELECT CAST(:noon AS timestamptz) - number * interval '1 second', 'user-' || number % 100, '192.0.2.1',
-        CASE WHEN number % 1000 = 0 THEN 'rare' ELSE 'create' END,
-        CAST(lpad(to_hex(number), 32, '0') AS uuid), 'ns-' || number % 100, 'u', 'inv-' || number
-      FROM generate_series(1, 20000) AS number
-    """
-    await queue.execute(database, fill, noon=NOON)
-    await queue.execute(database, "ANALYZE audit")
-    filters: list[dict[str, Any]] = [
-        {},
-        {"namespaces": {"ns-7": "u"}},
-        {"who": "user-7"},
-        {"action": "rare"},
-        {"name": "inv-7"},
-        {"investigation": uuid.UUID(int=7)},
-        {"since": NOON - timedelta(seconds=9), "namespaces": {"ns-7": "u"}},
-    ]
-    for chosen in filters:
-        query = audit.Query(**{"namespaces": None, **chosen})
-        assert (await audit.page(database, query, limit=10)).items, chosen
-        assert await _rows_read(database, query) <= 300, chosen
-
-
-async def _rows_read(database: databases.Database, query: audit.Query) -> int:
-    """The rows that the plan of a page visits."""
-    names = {"who", "action", "investigation", "name", "since"}
-    values = {name: getattr(query, name) for name in names if getattr(query, name) is not None}
-    if query.namespaces:
-        ((values["namespace"], values["uid"]),) = query.namespaces.items()
-    statement = audit._statement(frozenset(values))
-    explained = sqlalchemy.text(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement.text}")
-    async with database.begin() as connection:
-        plan = (await connection.execute(explained, values | {"limit": 11})).scalar_one()
-    if isinstance(plan, str):
-        plan = json.loads(plan)
-
-    def visited(node: dict[str, Any]) -> int:
-        own = node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
-        return int(own * node["Actual Loops"]) + sum(visited(inner) for inner in node.get("Plans", ()))
-
-    return visited(plan[0]["Plan"])

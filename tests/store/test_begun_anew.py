@@ -158,17 +158,6 @@ async def test_alert_that_came_to_nothing_is_investigated_anew_after_one_cool_do
     assert names == [names[0], f"{names[0]}-2", f"{names[0]}-3"]
 
 
-async def test_third_investigation_in_a_row_stands_for_sixteen_cool_downs(alert: Alert) -> None:
-    patient = Alert(alert.database, rule=episodes.Rule(window=timedelta(days=30), cooldown=timedelta(hours=3)))
-    for cooldowns in (1, 4, 16, 16):
-        outcome, latest = await patient.notify()
-        assert outcome == "created"
-        await patient.end(latest)
-        await patient.wait(cooldowns * 180 - 1)
-        assert await patient.notify() == ("repeated", latest)
-        await patient.wait(1)
-
-
 @pytest.mark.parametrize("how", ["wait", "delete", "expire", "purge"])
 async def test_alert_gets_three_investigations_a_day_even_if_they_are_deleted(alert: Alert, how: str) -> None:
     for _ in range(3):
@@ -237,25 +226,6 @@ async def test_deletion_by_a_person_has_a_failed_alert_investigated_with_its_nex
     await work.gone(alert.database, first)
     outcome, second = await alert.notify()
     assert (outcome, await alert.previous(second)) == ("created", first)
-
-
-async def test_deletion_by_a_user_counts_also_after_a_purge(alert: Alert) -> None:
-    _, first = await alert.notify()
-    await alert.end(first)
-    await work.gone(alert.database, first)
-    assert await purge.purge(alert.database, first, by=queue.CALLER) is None
-    outcome, second = await alert.notify()
-    assert outcome == "created"
-    await alert.end(second)
-    await alert.purge(second)
-    assert await alert.notify() == ("repeated", second)
-
-
-async def test_expired_object_does_not_change_the_cool_down(alert: Alert) -> None:
-    _, first = await alert.notify()
-    await alert.end(first)
-    await alert.expire(first)
-    assert await alert.notify() == ("repeated", first)
 
 
 async def test_repeats_and_the_resolve_of_a_refused_alert_are_recorded_on_its_investigation(alert: Alert) -> None:

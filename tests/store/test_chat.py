@@ -14,14 +14,14 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
-from support import loglines, queue, stories
+from support import queue, stories
 from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses
 from tarsy.store.base import databases
 from tarsy.store.operations import expiry, open_investigations, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import summaries
-from tarsy.transcript import admission, entries, line_excerpts, memory, messages, ports, timeline
+from tarsy.transcript import admission, entries, line_excerpts, memory, messages, ports
 from tarsy.transcript.kinds import registry
 from tarsy.worker import leases, run
 from tarsy_dev import patience
@@ -298,34 +298,6 @@ async def test_question_finds_a_full_result_until_retention_deletes_it_and_is_th
     assert (gone.failed, gone.text) == (True, f"{message} Only what was shown of it is left")
 
 
-async def test_reason_of_a_cancel_is_known_after_a_question(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    await work.cancel(database, identity, why="user")
-    before = await queue.summary(database, identity)
-    assert await ask(database, identity) == 1
-    after = await queue.summary(database, identity)
-    assert (after.cancel, after.phase, after.state) == ("user", "Cancelled", "ended")
-    assert asdict(after) == asdict(before)
-
-
-async def test_an_edit_of_the_object_neither_stops_nor_holds_a_question(database: databases.Database) -> None:
-    subject = queue.subject()
-    identity = await queue.admit(database, subject)
-    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
-    for generation in (2, 3):  # before the question, and while it is open
-        metadata = subject.metadata.model_copy(update={"generation": generation})
-        spec = subject.spec.model_copy(update={"suspend": True, "cancel": True})
-        await work.observe(database, subject.model_copy(update={"metadata": metadata, "spec": spec}))
-        assert not await work.cancel(database, identity, why="user")
-        assert not await work.cancel(database, identity, why="resolved")
-        if generation == 2:
-            assert await ask(database, identity) == 1
-        summary = await queue.summary(database, identity)
-        assert (summary.generation, summary.stale, summary.phase) == (generation, True, "Completed")
-    claim = await queue.claimed(database)
-    assert (claim.run, await queue.requested_stop(database, claim)) == (1, None)
-
-
 @pytest.mark.parametrize("running", [False, True], ids=["queued", "running"])
 async def test_the_deletion_of_the_object_ends_an_open_question(database: databases.Database, *, running: bool) -> None:
     identity = await admit_with_question(database)
@@ -408,26 +380,6 @@ async def test_question_is_taken_over_and_released_like_an_investigation(databas
     assert (await queue.summary(database, identity)).attempts == 1
 
 
-async def test_the_timeline_tells_takeovers_of_a_question_and_not_its_first_claim(
-    database: databases.Database,
-) -> None:
-    identity = await admit_with_question(database)
-
-    async def resumed() -> list[str]:
-        log = await queue.log(database, identity)
-        return [event.id for event in timeline.fold(log) if event.type == "resumed"]
-
-    await Worker(database, Model()).run()
-    assert await ask(database, identity) == 2
-    assert await questions.cancel(database, identity, by=queue.CALLER)
-    assert await ask(database, identity) == 3
-    assert await resumed() == []
-    await queue.claimed(database)
-    await queue.let_leases_pass(database)
-    await Worker(database, Model()).run()
-    assert await resumed() == ["run-3.resumed-4"]
-
-
 async def test_question_that_crashes_its_workers_is_given_up(database: databases.Database) -> None:
     identity = await admit_with_question(database)
     first = await row_of_first(database)
@@ -442,33 +394,6 @@ async def test_question_that_crashes_its_workers_is_given_up(database: databases
     assert await ask(database, identity) == 2
     await Worker(database, model).run()
     assert (await runs(database))[2][2] == "Completed"
-
-
-async def test_question_about_an_unreadable_log_waits_and_does_not_change_the_status(
-    database: databases.Database,
-) -> None:
-    identity = await ended(database)
-    before = await queue.summary(database, identity)
-    assert await ask(database, identity) == 1
-    await queue.execute(database, "UPDATE entries SET kind = 'Pondered' WHERE seq = 3")
-    await Worker(database, Model()).run()
-    assert await queue.claim(database) is None
-    assert await queue.summary(database, identity) == before
-    claim = await queue.claimed(database, build="a program that can read it")
-    assert claim.run == 1
-    await work.release(database, claim, unreadable="nor can this", build="a program that can read it")
-    assert await cancel(database, identity) == 1
-    assert (await runs(database))[1][2] == "Cancelled"
-    assert await ask(database, identity) == 2
-    assert await queue.claim(database) is None, "who could not read it still cannot"
-
-
-async def test_a_run_without_its_question_is_not_run(database: databases.Database) -> None:
-    await admit_with_question(database)
-    await queue.execute(database, "UPDATE entries SET run = 2 WHERE seq = 7")
-    await Worker(database, Model()).run()
-    ((unreadable,),) = await queue.rows(database, "SELECT unreadable FROM work")
-    assert unreadable == "the log does not have the question of run 1"
 
 
 @pytest.mark.parametrize(("stop", "ending"), [("user", "Cancelled"), ("deleted", "Cancelled")])
@@ -499,14 +424,6 @@ async def test_question_that_is_taken_over_after_its_deadline_sends_no_call(data
     message = "not finished within the 300 s of limits.chat"
     assert (await runs(database))[1] == (1, "chat", "TimedOut", "DeadlineExceeded", message)
     assert not model.asked.is_set()
-
-
-async def test_log_lines_of_a_question_have_its_run(database: databases.Database, log_lines: loglines.LogLines) -> None:
-    await admit_with_question(database)
-    await Worker(database, Model()).run()
-    first, *_, last = log_lines()
-    assert (first["action"], first["message"], first["run"], first["attempt"]) == ("run_started", "run started", 1, 1)
-    assert (last["action"], last["run"], last["ending"], last["reason"]) == ("run_ended", 1, "Completed", "Answered")
 
 
 async def test_the_time_to_live_counts_from_the_end_of_the_last_question(database: databases.Database) -> None:

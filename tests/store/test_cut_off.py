@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import pytest
 from support import queue, stories
 from tarsy.store.base import databases
 from tarsy.store.queue import work
@@ -79,27 +78,3 @@ async def test_cancel_without_a_worker_cuts_off_what_is_open(database: databases
     assert await work.cancel(database, identity, why="user") == "Cancelled"
     assert await stored(database) == {"look": False, "think": True}
     assert await progress(database, identity) == "1/2"
-
-
-@pytest.mark.parametrize(
-    ("ends", "expected"),
-    [((), "1/2"), (ends_by_deadline(), "0/2"), (ends_by_itself(), "2/2")],
-    ids=["open", "deadline", "by itself"],
-)
-async def test_rows_of_older_builds_are_read_by_the_messages(
-    database: databases.Database, ends: tuple[entries.Entry, ...], expected: str
-) -> None:
-    identity = await begun(database, *ends)
-    await queue.execute(database, "UPDATE stages SET cut_off = NULL")
-    assert await progress(database, identity) == expected
-
-
-async def test_older_build_writes_stages_without_the_column(database: databases.Database) -> None:
-    """A build that does not know the column names those that it knows, and reads them."""
-    identity = await begun(database)
-    statement = (
-        "UPDATE stages SET ended_at = clock_timestamp(), outcome = 'Completed', message = '' WHERE name = 'think'"
-    )
-    await queue.execute(database, statement)
-    assert await stored(database) == {"look": False, "think": None}
-    assert await progress(database, identity) == "2/2"

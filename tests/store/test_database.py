@@ -142,19 +142,6 @@ async def test_missing_and_invalid_values_are_not_reported_as_an_outage(
     assert not databases.is_for_all_values(wrong.value)
 
 
-async def test_values_are_bound_by_name_in_any_order_and_number(
-    database: databases.Database,
-) -> None:
-    statement = sqlalchemy.text(
-        "SELECT :b || :a || :b || :c AS said, CAST(:n AS integer) + CAST(:n AS integer) AS twice"
-    )
-    for _ in range(2):
-        (row,) = await database.run(statement, a="a", c="c", b="b", n=4)
-        assert (row.said, row.twice) == ("babc", 8)
-        with pytest.raises(AttributeError, match="nothing"):
-            _ = row.nothing
-
-
 async def test_cut_off_client_leaves_no_database_connection(database: databases.Database) -> None:
     observer = databases.Database(database.url)
     for _ in range(3):

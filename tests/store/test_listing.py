@@ -562,22 +562,3 @@ async def test_a_list_has_nothing_of_an_earlier_namespace_of_any_of_its_names(da
     left = {row.name for row in await walk(database, of_all) if row.namespace != "team-2"}
     assert await found(database, replace(of_all, namespaces=TEAMS | {"team-2": "uid of a later one"})) == left
     assert 0 < len(left) < 40
-
-
-async def test_a_hundred_namespaces_are_listed_by_one_statement(
-    database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    identities = {await queue.admit(database, queue.subject("web")) for _ in range(3)}
-    teams = {f"team-{number}": f"uid-{number}" for number in range(100)} | {"tarsy": "uid of tarsy"}
-    statements = []
-    run = databases.Database.run
-
-    async def counted(self: databases.Database, *arguments: Any, **values: Any) -> Any:
-        statements.append(arguments)
-        return await run(self, *arguments, **values)
-
-    monkeypatch.setattr(databases.Database, "run", counted)
-    page = await listing.page(database, replace(ALL, namespaces=teams), limit=25)
-    assert {row.id for row in page.items} == identities
-    assert page.counts["Queued"] == 3
-    assert len(statements) == 1

@@ -339,67 +339,6 @@ async def test_takeover_that_no_worker_can_do_ends_with_its_open_executions(data
     assert "'look'" not in summary.message, "that stage has ended"
 
 
-async def test_passed_over_time_restarts_with_new_workers(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    keyless, starting, gone = Worker(database, 1, only=KEY), Worker(database, 2, only=KEY), Worker(database, 3)
-    await gone.report()
-    await gone.vanish()
-    await keyless.claim()
-    await passed_over.sweep(database)
-    assert await marked(database) == [identity], "who is gone could have been anything"
-    await wait_ten_minutes(database)
-    await starting.report()
-    assert await passed_over.sweep(database) == 0, "one that has not looked yet may be able to"
-    assert await marked(database) == []
-    await starting.claim()
-    assert await passed_over.sweep(database) == 0
-    assert await marked(database) == [identity]
-    await wait_ten_minutes(database)
-    await keyless.vanish()
-    await starting.vanish()
-    assert await passed_over.sweep(database) == 0, "without a worker it waits"
-    assert await marked(database) == []
-
-
-async def test_a_worker_that_gets_its_key_at_the_last_moment_runs_it(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    worker = Worker(database, only=KEY)
-    await worker.claim()
-    await wait_ten_minutes(database)
-    worker.unusable = {}
-    assert await worker.claim() == identity
-    assert await passed_over.sweep(database) == 0
-    summary = await queue.summary(database, identity)
-    assert (summary.phase, summary.shown_message) == ("Running", "")
-
-
-async def test_time_in_which_it_is_suspended_is_not_time_in_which_it_is_passed_over(
-    database: databases.Database,
-) -> None:
-    subject = queue.subject()
-    identity = await queue.admit(database, subject)
-    await Worker(database, only=KEY).claim()
-    await wait_ten_minutes(database)
-    metadata = subject.metadata.model_copy(update={"generation": 2})
-    spec = subject.spec.model_copy(update={"suspend": True})
-    await work.observe(database, subject.model_copy(update={"metadata": metadata, "spec": spec}))
-    assert await passed_over.sweep(database) == 0
-    assert (await queue.summary(database, identity)).phase == "Suspended"
-    assert await marked(database) == []
-
-
-async def test_judged_snapshots_are_forgotten_once_nothing_open_runs_them(
-    database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(eligibility, "SNAPSHOTS_MAX", 2)
-    worker = Worker(database)
-    for seconds in range(60, 66):
-        await queue.admit(database, chain=queue.chain(activeDeadlineSeconds=seconds))
-        assert await worker.claim() is not None
-        await queue.execute(database, "UPDATE work SET state = 'ended', token = NULL, lease_until = NULL")
-    assert len(worker.eligible.choose().checked) <= 3
-
-
 async def test_workers_report_usable_providers_while_they_live(database: databases.Database) -> None:
     assert (await catalogue.workers(database)).count == 0
     await workers.report(database, 1, roles=("api", "controller"), a="not asked for")
@@ -438,18 +377,3 @@ async def test_a_takeover_whose_deadline_is_over_is_ended_by_any_worker(
     assert await worker.claim() == (identity if is_claimed else None)
     await wait_ten_minutes(database)
     assert await passed_over.sweep(database) == (0 if is_claimed else 1)
-
-
-async def test_a_suspension_is_no_part_of_the_time_after_which_any_worker_ends_a_takeover(
-    database: databases.Database,
-) -> None:
-    identity = await queue.admit(database, chain=queue.chain(activeDeadlineSeconds=600))
-    worker = Worker(database, only=KEY)
-    await commit(database)
-    await queue.execute(
-        database,
-        "UPDATE runs SET started_at = now() - interval '2 hours', suspended_at = now() - interval '115 minutes'",
-    )
-    assert await worker.claim() is None
-    await queue.execute(database, "UPDATE runs SET suspended_for = '1 hour', suspended_at = NULL")
-    assert await worker.claim() == identity

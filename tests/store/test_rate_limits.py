@@ -20,7 +20,7 @@ from support import queue
 from tarsy.config.model import providers
 from tarsy.store.base import databases
 from tarsy.store.fleet import rate_limits
-from tarsy.transcript import memory, ports
+from tarsy.transcript import ports
 from tarsy_dev import patience, proxy
 
 WINDOW = 0.6
@@ -295,26 +295,6 @@ async def test_each_process_compares_its_own_limits_with_the_grants_of_all(
     await old.take("google", 40)
     assert await refused(old, told) > 45
     assert await standing(database) == (4, 100)
-
-
-async def test_clock_that_was_set_back_delays_no_request_for_long(database: databases.Database, told: Told) -> None:
-    taker = limited(database, requests=1)
-    await taker.take("google", 0)
-    await age(database, -30)
-    assert 70 < await refused(taker, told) <= 91
-    await age(database, -3600)
-    await taker.take("google", 0)
-    assert await standing(database) == (1, 0)
-
-
-@pytest.mark.parametrize("name", ["free", "nobody has heard of"])
-async def test_a_provider_without_limits_costs_no_statement(name: str) -> None:
-    nowhere = databases.Database("postgresql://127.0.0.1:1/none")
-    for taker in (limited(nowhere, requests=1), memory.NoThrottle()):
-        taken = await taker.take(name, 10**9)
-        assert (taken.provider, taken.tokens) == (name, 10**9)
-        taker.correct(taken, 5)
-    await nowhere.close()
 
 
 async def test_request_for_a_grant_waits_during_an_outage_and_can_be_cancelled(

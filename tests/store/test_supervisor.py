@@ -16,7 +16,6 @@ from support import loglines, queue, scrapes, stories
 from tarsy.resources import chains
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.queue import work
-from tarsy.telemetry import logs
 from tarsy.transcript import entries, memory, messages, ports, record
 from tarsy.worker import leases, run
 from tarsy_dev import patience
@@ -323,25 +322,6 @@ async def test_interrupted_and_resumed_run_has_events_for_both(
     assert (given_back["action"], given_back["investigation"]) == ("released", "tarsy/web-crash")
     await Worker(database, Model(done)).run()
     assert log_lines()[0]["message"] == "run goes on"
-
-
-async def test_connection_logs_without_the_fields_of_the_run_that_opened_it(
-    database: databases.Database, log_lines: loglines.LogLines
-) -> None:
-    with logs.fields(investigation="tarsy/web-crash"):
-        connection = await databases.connect(database.url)
-    heard = asyncio.Event()
-
-    def notice(*_: object) -> None:
-        logging.getLogger("tarsy").warning("notice")
-        heard.set()
-
-    connection.add_log_listener(notice)
-    await connection.execute("DO $$ BEGIN RAISE WARNING 'careful'; END $$")
-    await heard.wait()
-    await connection.close()
-    (line,) = log_lines()
-    assert "investigation" not in line
 
 
 async def test_execution_is_refused_a_provider_that_the_namespace_of_its_chain_may_not_use(

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import pytest
-import sqlalchemy
 from support import queue, stories
 from tarsy.api.investigations import reads, traces
 from tarsy.serve import problems
@@ -126,15 +124,6 @@ async def test_filters_keep_the_stages_and_executions_of_what_they_leave(databas
     assert await rows(database, identity, run=1) == []
 
 
-async def test_entries_of_older_builds_have_the_same_index(database: databases.Database) -> None:
-    identity = await written(database, stories.commits(seed=6))
-    expected = await rows(database, identity)
-
-    await queue.execute(database, "UPDATE entries SET call_facts = NULL WHERE investigation = :id", id=identity)
-
-    assert await rows(database, identity) == expected
-
-
 async def test_tool_call_begins_with_the_commit_of_the_answer_that_asked_for_it(database: databases.Database) -> None:
     asked = stories.asks("k8s.pods_log")
     log: Sequence[entries.Entry] = (stories.stage_started(), stories.started(), asked, stories.ran(asked))
@@ -145,35 +134,6 @@ async def test_tool_call_begins_with_the_commit_of_the_answer_that_asked_for_it(
     model, tool = (row for row in listed if row.n)
     assert tool.started_at == model.ended_at
     assert [row.outcome for row in listed if row.n is None] == [None, None], "both still run"
-
-
-async def test_index_of_large_bodies_reads_none_of_them(database: databases.Database) -> None:
-    """Postgres counts the blocks that it reads from the table beside the entries, where large bodies are."""
-    asked = stories.asks("k8s.pods_log")
-    large = json.dumps([f"{number:x}" for number in range(60_000)])
-    log = [
-        stories.stage_started(),
-        stories.started(),
-        *(entry for _ in range(20) for entry in (asked, stories.ran(asked, text=large))),
-    ]
-    identity = await written(database, iter((entry,) for entry in log))
-
-    before = await toast_blocks(database)
-    page = await traces.read_index(database, identity, limit=10)
-    assert await toast_blocks(database) == before
-    assert (len(page.rows), page.total) == (10, 42)
-
-    await traces.read(database, identity, after=0, limit=10)
-    assert await toast_blocks(database) > before, "lines of a trace are read from bodies"
-
-
-async def toast_blocks(database: databases.Database) -> int:
-    await database.run(sqlalchemy.text("SELECT pg_stat_force_next_flush()"))
-    ((blocks,),) = await queue.rows(
-        database,
-        "SELECT toast_blks_hit + toast_blks_read FROM pg_statio_user_tables WHERE relname = 'entries'",
-    )
-    return int(blocks)
 
 
 async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_another(

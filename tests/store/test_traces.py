@@ -256,18 +256,3 @@ async def test_a_lost_reply_gives_a_span_the_time_of_its_commit(
     (row,) = await queue.rows(database, "SELECT at FROM entries WHERE kind = 'Answered'")
     assert chat.end == round(row[0].timestamp() * 10**6) * 1000
     assert identity
-
-
-async def test_500_tool_calls_are_500_spans(database: databases.Database) -> None:
-    await admitted(database)
-    async with collectors.collector() as collector:
-        async with process(database, collector) as worker:
-            journal = await worker.journal()
-            await journal.commit(stories.stage_started(STAGE), stories.started(stage=STAGE))
-            for call_number in range(50):
-                asked = stories.asks(*["k8s.get"] * 10, call_number=call_number)
-                await journal.commit(asked)
-                await journal.commit(stories.ran(asked))
-            assert worker.exporter.lost == 0
-        tools = [span for span in collector.spans if span.name == "execute_tool k8s.get"]
-        assert len({span.span_id for span in tools}) == len(tools) == 500

@@ -12,7 +12,6 @@ import pytest
 from support import exports, queue, stories
 from tarsy.api.investigations import reads, traces
 from tarsy.config.model import platforms
-from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.operations import open_investigations
 from tarsy.store.queue import work
@@ -193,16 +192,6 @@ async def test_each_program_that_cannot_read_a_log_is_recorded(database: databas
     assert await queue.claim(database, build="a third") is not None
 
 
-async def test_program_that_released_a_claim_for_another_reason_may_claim_it_again(
-    database: databases.Database,
-) -> None:
-    identity = await parked(database)
-    await work.release(database, await queue.claimed(database, build=NEWER))
-    assert (await queue.summary(database, identity)).phase == "Queued"
-    assert await queue.claim(database) is None
-    assert await queue.claim(database, build=NEWER) is not None
-
-
 async def test_its_clock_stands_still_meanwhile(database: databases.Database) -> None:
     identity = await parked(database)
     await queue.execute(
@@ -213,22 +202,6 @@ async def test_its_clock_stands_still_meanwhile(database: databases.Database) ->
     claim = await queue.claimed(database, build=NEWER)
     assert claim.investigation == identity
     assert 10 <= claim.age < 60
-
-
-async def test_its_clock_goes_on_where_a_suspension_meanwhile_began_and_ended(database: databases.Database) -> None:
-    identity = await parked(database)
-    (named,) = [row for row in await open_investigations.list_open(database, namespace="tarsy") if row.id == identity]
-    await queue.execute(
-        database,
-        "UPDATE runs SET started_at = started_at - interval '100 s', suspended_at = suspended_at - interval '90 s'",
-    )
-    for generation, suspend in ((2, True), (3, False)):
-        metadata = {"name": named.name, "namespace": "tarsy", "uid": str(identity), "generation": generation}
-        spec = {"alertType": "kubernetes", "alertData": "web-0 restarts", "suspend": suspend}
-        seen = investigations.AlertInvestigation.model_validate({"metadata": metadata, "spec": spec})
-        await work.observe(database, seen)
-    assert (await queue.summary(database, identity)).phase == "Suspended", "it still cannot be read"
-    assert 10 <= (await queue.claimed(database, build=NEWER)).age < 60
 
 
 @BY_HAND

@@ -80,18 +80,3 @@ async def test_namespaces_are_counted_apart_and_none_fills_the_table_of_another(
     rows = [row for row in await unserved.read(database) if row.namespace == "shop"]
     assert [(row.alert_type, row.alerts) for row in rows] == [("late", 2), ("Watchdog", 1)]
     assert await unserved.read_counts(database) == {"noisy": unserved.TYPES_MAX + 8, "shop": 3}
-
-
-async def test_counts_of_an_earlier_build_are_read_without_their_namespace(database: databases.Database) -> None:
-    """As it writes them while both builds run."""
-    earlier = """
-      INSERT INTO unserved (alert_type, hour, alerts, last_at)
-      VALUES ('Watchdog', date_trunc('hour', clock_timestamp()), 3, clock_timestamp())
-    """
-    await queue.execute(database, earlier)
-    (row,) = await unserved.read(database)
-    assert (row.namespace, row.alert_type, row.alerts) == ("", "Watchdog", 3)
-    assert await unserved.claim_notice(database, every=HOUR)
-    await queue.execute(database, "UPDATE unserved SET hour = hour - interval '3 days'")
-    await unserved.drop_old(database)
-    assert await queue.rows(database, "SELECT 1 FROM unserved") == []

@@ -14,14 +14,14 @@ import aiohttp
 import pytest
 from support import queue, stories, watching
 from support.masking import NO_SECRETS
-from support.watched_api import ASKED, STORY, World, eventually, large, listening, slow_reader, turn
+from support.watched_api import ASKED, STORY, World, eventually, listening, slow_reader, turn
 from tarsy.live import subscriptions, web_socket_protocol
 from tarsy.serve import answers
 from tarsy.serve import connections as protocols
 from tarsy.store.base import hints, notify
 from tarsy.store.live import text_streams
 from tarsy_dev import patience
-from websockets import exceptions, frames
+from websockets import frames
 
 
 @contextlib.asynccontextmanager
@@ -289,54 +289,6 @@ async def test_frames_of_every_kind_are_counted_and_none_is_parsed_beyond_the_li
     assert parsed < 2 * web_socket_protocol.FRAMES_BURST
 
 
-async def test_quiet_client_has_each_ping_answered_and_may_send_no_message_of_many_frames(watched: World) -> None:
-    async with watching.watching(watched.url) as watcher:
-        for _ in range(3):
-            await (await watcher.socket.ping())
-        await watcher.socket.send(iter(['{"action"', ":", ' "ping"}']))
-        assert (await watcher.next())["type"] == "pong"
-        with contextlib.suppress(exceptions.ConnectionClosed):
-            await watcher.socket.send([" "] * (web_socket_protocol.FRAGMENTS_MAX + 1))
-        assert await watcher.closed() == (1008, "a message of more than 16 frames")
-
-
-async def test_pings_of_a_client_that_does_not_read_get_one_answer_later(
-    watched: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or they would have the transport hold an answer for each."""
-    pinged: list[bool] = []
-    real = web_socket_protocol.Protocol.handle_ping
-
-    def handle_ping(self: web_socket_protocol.Protocol) -> None:
-        pinged.append(self.writable.is_set())
-        real(self)
-
-    is_paused = asyncio.Event()
-    pause = web_socket_protocol.Protocol.pause_writing
-
-    def pause_writing(self: web_socket_protocol.Protocol) -> None:
-        pause(self)
-        is_paused.set()
-
-    monkeypatch.setattr(web_socket_protocol.Protocol, "handle_ping", handle_ping)
-    monkeypatch.setattr(web_socket_protocol.Protocol, "pause_writing", pause_writing)
-    await watched.commit(*STORY[:1], large(0))
-    loop = asyncio.get_running_loop()
-    pings = [b"which of them? %d" % number for number in range(5)]
-    with contextlib.closing(await slow_reader(watched)) as slow:
-        await eventually(is_paused.is_set)
-        for ping in pings:
-            await loop.sock_sendall(slow, frames.Frame(frames.Opcode.PING, ping).serialize(mask=True))
-        await eventually(lambda: len(pinged) == 5)
-        assert pinged == [False] * 5
-        await watched.commit((stories.answers("behind it", call_number=1),))
-        received = b""
-        async with patience.limit():
-            while b"behind it" not in received or pings[-1] not in received:
-                received += await loop.sock_recv(slow, 1 << 16)
-    assert [ping for ping in pings if ping in received] == pings[-1:]
-
-
 async def test_live_connections_leave_connections_for_other_requests(
     watched: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,13 +311,6 @@ async def test_live_connections_leave_connections_for_other_requests(
 
         async with patience.limit():
             await again()
-
-
-async def test_an_id_has_one_spelling(watched: World) -> None:
-    async with watching.watching(watched.url) as watcher:
-        for spelling in (watched.identity.hex, str(watched.identity).upper(), f"{{{watched.identity}}}"):
-            error = await watcher.answer(action="subscribe", channel=f"session:{spelling}")
-            assert error == {"type": "error", "reason": f"write the id {spelling} as {watched.identity}"}
 
 
 async def test_connection_has_a_limit_of_subscriptions_and_each_channel_once(watched: World) -> None:
