@@ -101,10 +101,7 @@ def test_times_are_microseconds_and_convert_back_unchanged() -> None:
     ("text", "expected"),
     [
         ('{"a": {"b": [1, null]}}', {"a": {"b": [1, None]}}),
-        ("{}", {}),
         ("pod web-0", {"text": "pod web-0"}),
-        ("[1]", {"text": "[1]"}),
-        ("", {"text": ""}),
         ('{"a": 1}\n{"b": 2}', {"text": '{"a": 1}\n{"b": 2}'}),
         ('{"a": 1e999}', {"text": '{"a": 1e999}'}),
         ('{"a": NaN}', {"text": '{"a": NaN}'}),
@@ -203,7 +200,6 @@ def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:
     [
         (summary(state="queued", started_at=None), ("queued", 0, "Alert queued for processing")),
         (summary(), ("processing", 20, "Executing chain: pod-crash")),
-        (summary(stages=(stage("collection"),)), ("processing", 20, "Executing chain: pod-crash")),
         (summary(stages=(stage("collection", "Failed"),)), ("processing", 46, "Executing chain: pod-crash")),
         (
             summary(state="queued", stages=(stage("collection", "Failed"),)),
@@ -219,10 +215,8 @@ def ended(ending: entries.Ending, **fields: Any) -> summaries.Summary:
             ("queued", 20, "waits for a version of TARSy that can read its log: entry 7"),
         ),
         (ended("Completed"), ("completed", 100, "Processing completed")),
-        (ended("CompletedWithErrors", message="x"), ("completed", 100, "Processing completed")),
         (ended("Failed", message="all stages failed"), ("failed", 100, "Error: all stages failed")),
         (ended("Cancelled", reason="CancelledByUser"), ("failed", 100, "Error: CancelledByUser")),
-        (ended("TimedOut", message="900 s"), ("failed", 100, "Error: 900 s")),
         (
             ended("Failed", message="No chain found", started_at=None, chain_name=None, stage_names=()),
             ("failed", 100, "Error: No chain found"),

@@ -60,19 +60,6 @@ def test_whatever_is_told_fits_into_payloads_and_comes_out_of_them_as_it_was(tex
         assert {replace(part, at=0, text="", more=False) for part in parts} == {replace(piece, text="")}
 
 
-def test_payloads_are_filled() -> None:
-    text = "the pod restarts \U0001f4a5 because of its memory limit\n" * 2000
-    size = len(text.encode())
-    encoded = payloads.encode([replace(PIECE, text=text)], [])
-    assert len(encoded) <= size / payloads.PAYLOAD_MAX * 1.2, "a sixth more for escapes and names is enough"
-    small = [replace(PIECE, event=f"e.{number}.text", text="a word") for number in range(100)]
-    assert len(payloads.encode(small, [ID])) == 2
-
-
-def test_empty_news_is_no_payload() -> None:
-    assert payloads.encode([], []) == []
-
-
 @pytest.mark.parametrize(
     "payload",
     ["", "x", "[]", '{"v":2,"p":[["as nobody knows"]],"m":[]}', '{"v":1}', "[" * 7000],
@@ -240,24 +227,7 @@ async def test_repeated_piece_is_told_as_far_as_it_is_news(watching: Watching) -
     assert watching.pieces[-1] == at(3, "was")
 
 
-async def test_piece_behind_a_gap_makes_the_watcher_ask_for_the_text_so_far(watching: Watching) -> None:
-    watching.hear(at(0, "It"))
-    watching.hear(at(3, "is"))
-    assert watching.wants
-    assert watching.pieces == [at(0, "It")]
-    watching.hear(at(0, "It is"))
-    assert applied(watching.pieces) == "It is"
-
-
-async def test_watcher_that_hears_of_an_event_in_its_middle_first_asks_for_the_text_so_far(watching: Watching) -> None:
-    watching.hear(at(3, "is"))
-    assert watching.wants
-    assert watching.pieces == []
-
-
-async def test_pieces_after_a_possible_gap_do_not_count_before_the_text_so_far_is_there(
-    watching: Watching,
-) -> None:
+async def test_pieces_after_a_possible_gap_do_not_count_before_the_text_so_far_is_there(watching: Watching) -> None:
     watching.hear(at(0, "It is memory"))
     assert not watching.audience.hint("")
     assert watching.wants

@@ -54,7 +54,6 @@ def test_deny_wins_over_allow_and_case_counts(tools: dict[str, list[str]], admit
         ({}, "get list pods.log"),
         ({"write_tools": ["delete"]}, "get list pods.log delete"),
         ({"write_tools": ["*"]}, "get list pods.log delete pods_exec run"),
-        ({"write_tools": ["DELETE", "k8s_delete", "pods.log"]}, "get list pods.log"),
         ({"tools": {"allow": ["delete", "get"]}}, "get"),
         ({"tools": {"allow": ["delete", "get"]}, "write_tools": ["pods_*"]}, "get"),
         ({"tools": {"deny": ["pods*"]}, "write_tools": ["*"]}, "get list delete run"),
@@ -227,10 +226,7 @@ ALL = "Available tools: k8s.get, k8s.list, k8s.pods.log, prom.query"
             {"servers": [{"name": "k8s"}, {"name": "vault"}]},
             f"mcp.servers.1 references MCP server 'vault', {NOT_THERE}",
         ),
-        (
-            {"servers": [{"name": "x"}]},
-            f"mcp.servers.0 references MCP server 'x', {NOT_THERE}",
-        ),
+        ({"servers": [{"name": "x"}]}, f"mcp.servers.0 references MCP server 'x', {NOT_THERE}"),
         (
             {"servers": [{"name": "k8s", "tools": ["get", "pods_list"]}]},
             f"mcp.servers.0.tools.1: MCP server 'k8s' has no tool 'pods_list' {NOT_HAD}. {OWN}",
@@ -295,28 +291,15 @@ def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
         assert grants.selection_problem(denies, platform, there, chain_name="c", chain=spec) is None
 
 
-@hypothesis.given(
-    pattern=st.text(alphabet="k8s.get*?[]!", min_size=1, max_size=8), tool=st.sampled_from(["get", "k8s", "", "s.g]"])
-)
-def test_a_pattern_that_matches_a_tool_of_a_server_may_fit_that_server(pattern: str, tool: str) -> None:
-    for server in ("k8s", "kk", "g"):
-        if tool_filters.Filter(allow=(pattern,)).admits(f"{server}.{tool}"):
-            assert tool_filters.may_fit(pattern, server)
-
-
 @pytest.mark.parametrize(
     ("mcp", "location"),
     [
         ({"servers": [{"name": "k8s"}, {"name": "k8s"}]}, "servers: Value error, MCP server 'k8s' is named twice"),
         ({"servers": [{"name": "k8s", "tools": []}]}, "servers.0.tools: List should have at least 1 item"),
-        ({"servers": [{"name": ""}]}, "servers.0.name: String should have at least 1 character"),
         ({"servers": [{"name": str(number)} for number in range(21)]}, "servers: List should have at most 20 items"),
-        ({"servers": [{"name": "k8s", "tools": ["x"] * 51}]}, "servers.0.tools: List should have at most 50 items"),
         ({"servers": [{"name": "k8s", "tool": ["x"]}]}, "servers.0.tool: Extra inputs are not permitted"),
-        ({"tools": {"allow": [""]}}, "tools.allow.0: String should have at least 1 character"),
         ({"nativeTools": {"browser": False}}, "nativeTools.browser.[key]: Input should be 'google_search'"),
         ({"native_tools": {"google_search": "no"}}, "native_tools.google_search: Input should be a valid boolean"),
-        ({"server": []}, "server: Extra inputs are not permitted"),
     ],
 )
 def test_senseless_selection_is_refused_with_its_place(mcp: dict[str, Any], location: str) -> None:
@@ -436,13 +419,3 @@ def test_the_index_refuses_what_an_alert_cannot_have() -> None:
         )
     assert error.value.problem.reason == "MCPSelectionInvalid"
     assert str(error.value).endswith(AVAILABLE)
-
-
-def test_names_that_are_written_out_and_that_no_tool_has_are_told() -> None:
-    wrong = f"sha256:{'a' * 64}"
-    settings = server(tool_hashes={"get": wrong, "gett": wrong}, write_tools=["run", "rum", "ru?", "no*", "[x]"])
-    assert list(grants.unknown_names({"run", "get"}, settings, server="k8s")) == [
-        "mcp_servers.k8s.tool_hashes names tools that it does not have: gett. It has: get, run",
-        "mcp_servers.k8s.write_tools names tools that it does not have: rum. It has: get, run",
-    ]
-    assert list(grants.unknown_names({"run", "get"}, server(tool_hashes={"get": wrong}), server="k8s")) == []

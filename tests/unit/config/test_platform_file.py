@@ -3,13 +3,11 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from pathlib import Path
-from typing import get_args
 
-import pydantic
 import pytest
 from tarsy.config.load import builtin, loader
 from tarsy.config.model import platforms, server_transports
-from tarsy.resources import chains, files, namespaces
+from tarsy.resources import files, namespaces
 
 DESIGN = """
 defaults: {llm_provider: google-default, iteration_strategy: native-thinking, max_iterations: 20}
@@ -69,16 +67,8 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "mcp_servers.s.tools.allow.0: write the tool's name without 's.'",
         ),
         (
-            "mcp_servers: {s: {transport: {type: http, url: 'http://s/mcp'}, tools: {deny: ['pods_l[*']}}}",
-            "mcp_servers.s.tools.deny.0: a [ is never closed: close it, as in [ab], or write [[] for the character itself",  # noqa: E501
-        ),
-        (
             "agents: {A: {tools: {deny: [pods_log]}}}",
             "agents.A.tools.deny.0: it is not server.tool: write 'kubernetes-server.pods_*' or '*.pods_*', and 'kubernetes-server.*' for all tools of a server",  # noqa: E501
-        ),
-        (
-            "agents: {A: {tools: {allow: ['*.[nodes_*']}}}",
-            "agents.A.tools.allow.0: a [ is never closed: close it, as in [ab], or write [[] for the character itself",
         ),
         (
             "agents: {A: {tools: {deny: ['*_log', 'kube*.*', 'pods.*']}}}",
@@ -100,28 +90,18 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "deliveries: {p: {type: pagerduty, from_email: a@b, token_env: KEY, events: [ended, updated]}}",
             "deliveries.p: events: 'updated' is not for pagerduty: a note cannot be changed, so each update would be another note; it hears of started, ended and resolved",  # noqa: E501
         ),
-        (
-            "[1]",
-            f"expected a mapping of {SECTIONS}",
-        ),
+        ("[1]", f"expected a mapping of {SECTIONS}"),
         (
             "defaults: {llm_provider: x}\nllm_providers: {b: {type: google, model: m}, a: {type: google, model: m}}",
             f"defaults.llm_provider: unknown provider. Available: {', '.join(sorted(['a', 'b', *PROVIDERS]))}",
         ),
         ("queue: {lease: 0s}", "queue.lease: must be from 200ms to 1h"),
-        ("queue: {lease: 999999999d}", "queue.lease: must be from 200ms to 1h"),
-        ("queue: {heartbeat: 1ms}", "queue.heartbeat: must be from 100ms to 30m"),
-        ("limits: {iteration: 0s}", "limits.iteration: must be from 1ms to 1d"),
         ("limits: {tool_call: 25h}", "limits.tool_call: must be from 1ms to 1d"),
-        ("limits: {chat: 2d}", "limits.chat: must be from 1ms to 1d"),
         ("ingest: {dedup_window: 0s}", "ingest.dedup_window: must be from 1s to 365d"),
-        ("ingest: {cooldown: 366d}", "ingest.cooldown: must be from 0s to 365d"),
         (
             "ingest: {namespace: Shop}",
             "ingest.namespace: not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most",  # noqa: E501
         ),
-        ("ingest: {tokens: [{token_file: /t, namespaces: []}]}", "ingest.tokens.0.namespaces: expected 1 or more"),
-        ("ingest: {tokens: [{namespaces: [shop]}]}", "ingest.tokens.0.token_file: Field required"),
         (
             "ingest: {tokens: [{token_file: /t, namespaces: [shop, shop]}]}",
             "ingest.tokens.0.namespaces: 'shop' is listed twice: name each namespace once",
@@ -134,30 +114,13 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "ingest: {this_cluster: {senders: [eu]}}",
             "ingest: this_cluster.senders.0: 'eu' is no sender: write TARSY_WEBHOOK_TOKEN, or the `source` of one of `tokens`",  # noqa: E501
         ),
-        ('ingest: {default_alert_type: ""}', "ingest.default_alert_type: String should have at least 1 character"),
-        (
-            'llm_providers: {g: {type: google, model: ""}}',
-            "llm_providers.g.model: String should have at least 1 character",
-        ),
         (
             "llm_providers: {g: {type: vertexai, model: gemini-2.0-flash, thinking: {budget: 1}}}",
             "llm_providers.g: thinking: gemini-2.0-flash does not think",
         ),
         (
-            "llm_providers: {g: {type: google, model: gemini-2.5-pro, thinking: {budget: 0}}}",
-            "llm_providers.g: thinking: gemini-2.5-pro takes a budget from 128 to 32768",
-        ),
-        (
-            "llm_providers: {g: {type: google, model: gemini-2.5-flash-lite, thinking: {budget: 100}}}",
-            "llm_providers.g: thinking: gemini-2.5-flash-lite takes a budget from 512 to 24576, or 0",
-        ),
-        (
             "llm_providers: {g: {type: google, model: gemini-2.5-flash, thinking: {budget: 24577}}}",
             "llm_providers.g: thinking: gemini-2.5-flash takes a budget from 1 to 24576, or 0",
-        ),
-        (
-            "llm_providers: {g: {type: google, model: m, thinking: {}}}",
-            "llm_providers.g.thinking: give either budget or level",
         ),
         (
             "llm_providers: {g: {type: vertexai, model: m, native_tools_with_mcp: auto}}",
@@ -172,7 +135,6 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "mcp_servers: {w.x: {transport: {type: http, url: 'http://s/mcp'}}}",
             "mcp_servers.w.x: invalid name: expected letters, digits and -, or single _ between them",
         ),
-        ("mcp_servers: []", "mcp_servers: expected a mapping"),
         (
             SUMMED_UP % "llm_provider: x",
             "mcp_servers.k.summarization.llm_provider: unknown provider. Available: anthropic-default, google-default, openai-default, vertexai-default, xai-default",  # noqa: E501
@@ -181,33 +143,14 @@ def test_the_designs_example_is_read(file: Path) -> None:
             SUMMED_UP % "enabled: false, llm_provider: google-default",
             "mcp_servers.k.summarization: llm_provider: has no effect unless mode is summary",
         ),
-        (
-            SUMMED_UP % "size_threshold_tokens: 99",
-            "mcp_servers.k.summarization.size_threshold_tokens: Input should be greater than or equal to 100",
-        ),
-        (
-            SUMMED_UP % "summary_max_token_limit: 0",
-            "mcp_servers.k.summarization.summary_max_token_limit: Input should be greater than or equal to 50",
-        ),
-        (
-            "namespaces: [shop, payments, shop]",
-            "namespaces: 'shop' is listed twice: name each namespace once",
-        ),
+        ("namespaces: [shop, payments, shop]", "namespaces: 'shop' is listed twice: name each namespace once"),
         (
             "namespaces: [shop, Pay_ments]",
             "namespaces.1: not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most",
         ),
         (
-            f"namespaces: [{'n' * 64}]",
-            "namespaces.0: not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most",
-        ),
-        (
             f"namespaces: [{', '.join(f'team-{number}' for number in range(101))}]",
             "namespaces: List should have at most 100 items after validation, not 101",
-        ),
-        (
-            "llm_providers: {g: {type: google, model: m, max_tool_result_tokens: 9}}",
-            "llm_providers.g.max_tool_result_tokens: Input should be greater than or equal to 256",
         ),
     ],
 )
@@ -247,31 +190,6 @@ def test_text_that_is_no_url_is_refused_with_an_example(file: Path, url: str) ->
     assert refused(file) == [f"mcp_servers.k.transport.url: {message}"]
     file.write_text(f'llm_providers: {{g: {{type: google, model: m, base_url: "{url}"}}}}')
     assert refused(file) == [f"llm_providers.g.base_url: {message}"]
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/mcp", "https://host", "http://[::1]:1"])
-def test_a_url_is_kept_as_it_is_written(url: str) -> None:
-    assert server_transports.HTTPTransport(type="http", url=url).url == url
-
-
-@pytest.mark.parametrize("strategy", get_args(chains.IterationStrategy))
-def test_every_strategy_may_stand_in_the_file(file: Path, strategy: str) -> None:
-    file.write_text(f"defaults: {{iteration_strategy: {strategy}}}\nagents: {{A: {{iteration_strategy: {strategy}}}}}")
-    loaded = loader.platform_file(file)
-    assert loaded.defaults.iteration_strategy == loaded.agents["A"].iteration_strategy == strategy
-
-
-@pytest.mark.parametrize(
-    ("text", "meant"), [("", timedelta(minutes=5)), ("limits: {chat: 90s}", timedelta(seconds=90))]
-)
-def test_a_question_has_five_minutes_where_nothing_is_said(file: Path, text: str, meant: timedelta) -> None:
-    file.write_text(text)
-    assert loader.platform_file(file).limits.chat == meant
-
-
-def test_cooldown_of_zero_is_one(file: Path) -> None:
-    file.write_text("ingest: {cooldown: 0s}")
-    assert loader.platform_file(file).ingest.cooldown == timedelta(0)
 
 
 @pytest.mark.parametrize("value", ["20", "20 s", "1.5s", "-1s", "s", "1h30m", "99999999999d"])
@@ -353,7 +271,6 @@ def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, p
         "mcp_servers: {k: {transport: {type: http, url: KEY}}}",
         MASKING % "pattern_groups: [KEY]",
         MASKING % "patterns: [KEY]",
-        MASKING % "custom_patterns: [{name: KEY, pattern: x}]",
         MASKING % "custom_patterns: [{name: a, pattern: '(KEY'}]",
         MASKING % "custom_patterns: [{name: a, pattern: x, replacement: '${KEY}'}]",
         "defaults: {alert_masking: {pattern_group: KEY}}",
@@ -394,7 +311,6 @@ def test_the_api_trusts_the_proxies_that_are_named(file: Path) -> None:
     ("value", "problem"),
     [
         ("10.0.0.5/8", "not an address or a network: write one such as 10.0.0.5 or 10.0.0.0/8, with all host bits 0"),
-        ("proxy.example", "not an address or a network"),
         ("10", "not an address or a network"),
         ("0.0.0.0/0", "this network has all addresses"),
         ("'::/0'", "this network has all addresses"),
@@ -477,17 +393,3 @@ def test_namespaces_of_alerts_have_to_be_served() -> None:
         f"f:6: ingest.tokens.1.namespaces.0: 'team' {remedy}",
     ]
     assert unserved("", first="other") == [], "a process that does not know its own namespace refuses none"
-
-
-def test_problem_of_the_file_as_a_whole_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Refusing(platforms.Platform):
-        @pydantic.model_validator(mode="after")
-        def _has_no_agents(self) -> Refusing:
-            if "mine" in self.agents:
-                raise ValueError("defaults.llm_provider: of no use with agents.mine")
-            return self
-
-    monkeypatch.setattr(platforms, "Platform", Refusing)
-    with pytest.raises(files.FileError) as error:
-        loader.from_bytes(b"limits: {chat: 5m}\nagents: {mine: {}}\n", file="f", environment={})
-    assert str(error.value) == "f:1: the file: defaults.llm_provider: of no use with agents.mine"

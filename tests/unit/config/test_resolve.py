@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from tarsy.config import resolve
@@ -22,11 +22,7 @@ def settle(
     """Resolve an agent of the one stage of a chain, with these fields set on agent, chain and stage."""
     own = platforms.Agent.model_validate({"mcp_servers": ["k8s"], **(agent or {})})
     alone = {} if stage and "agents" in stage else {"agent": "KubernetesAgent"}
-    described = {
-        "alertTypes": ["A"],
-        "stages": [{"name": "look", **alone, **(stage or {})}],
-        **(spec or {}),
-    }
+    described = {"alertTypes": ["A"], "stages": [{"name": "look", **alone, **(stage or {})}], **(spec or {})}
     parsed = chains.Spec.model_validate(described)
     changed = platform.model_copy(update={"agents": {"KubernetesAgent": own, "Other": own}})
     look = parsed.stages[0]
@@ -64,19 +60,6 @@ def test_instructions_of_the_agents_own_servers_come_along(platform: platforms.P
     settled = settle(changed, agent={"mcp_servers": ["silent", "k8s"], "custom_instructions": "Be brief."})
     assert settled.server_instructions == (("k8s", "Prefer namespaced queries."),)
     assert settled.custom_instructions == "Be brief."
-
-
-def test_each_of_several_agents_is_settled_by_its_own_word(platform: platforms.Platform) -> None:
-    stage = {
-        "maxIterations": 9,
-        "agents": [{"name": "KubernetesAgent"}, {"name": "Other", "maxIterations": 5}, {"name": "Local"}],
-    }
-    agents = [settle(platform, spec={"agents": [OWN]}, stage=stage, index=index) for index in range(3)]
-    assert [(agent.name, agent.provider, agent.max_iterations) for agent in agents] == [
-        ("KubernetesAgent", "first", 9),
-        ("Other", "first", 5),
-        ("Local", "second", 9),
-    ]
 
 
 # Every level for every setting: each level of `LEVELS` says something else, and every choice of them is tried.
@@ -270,14 +253,6 @@ def test_a_strategy_that_brings_nothing_together_gives_way_to_its_dialects_own(s
         defaults = {"llm_provider": "first", **settings.get("defaults", {})}
         case = Case.from_levels({**settings, "defaults": defaults}, own=False, synthesis={"agent": "Agent"})
         assert follow("synthesis", case).strategy == synthesis
-
-
-def test_every_strategy_has_one_that_brings_together() -> None:
-    for strategy in get_args(chains.IterationStrategy):
-        case = Case.from_levels({"defaults": {"llm_provider": "first", "iteration_strategy": strategy}}, own=True)
-        named = case.stage.model_copy(update={"synthesis": chains.Synthesis(agent="Agent")})
-        synthesis = resolve.synthesis_for(case.platform, chain_name="c", chain=case.spec, stage=named)
-        assert synthesis.strategy in get_args(chains.SynthesisStrategy)
 
 
 def spec_of(**fields: Any) -> chains.Spec:
