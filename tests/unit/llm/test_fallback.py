@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import executions
+from support.executions import ID, says
 from tarsy import failpoints
 from tarsy.agent import context, dialects, loop, templates
 from tarsy.config import resolve
@@ -19,11 +21,9 @@ from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
 from tarsy.transcript.kinds import registry
 
-ID = "e0"
 NAMES = ("first", "second", "third")
 LIMIT = 4
 TOOLS = ("k8s.get", "k8s.restart")
-SAID = (messages.Message(role="system", text="You are."), messages.Message(role="user", text="alert"))
 DEAD = messages.Failure(kind="fatal", text="401: the key", code="401")
 OVERFLOW = messages.Failure(kind="fatal", text="too long", code=messages.CONTEXT_OVERFLOW)
 SLOW = messages.Failure(kind="timeout", text="nothing within 120 s")
@@ -34,15 +34,9 @@ EMPTY = messages.Message(role="assistant", text=" \n")
 Said = messages.Message | messages.Failure
 
 
-def says(text: str) -> messages.Message:
-    return messages.Message(role="assistant", text=text)
-
-
 def asks(name: str = "k8s.get", *, state: str = "") -> messages.Message:
     provider_state = messages.ProviderState(provider="first", data=[state]) if state else None
-    return messages.Message(
-        role="assistant", calls=(messages.ToolCall(id="", name=name, arguments="{}"),), provider_state=provider_state
-    )
+    return replace(executions.asks(name), provider_state=provider_state)
 
 
 class DiesError(Exception):
@@ -89,9 +83,9 @@ def begun(
     tools: bool = True,
 ) -> memory.MemoryJournal:
     """One execution has begun and nothing was said yet."""
-    agent = resolve.ResolvedAgent(
-        name="KubernetesAgent",
-        provider="first",
+    started = executions.started(
+        toolbox,
+        stage="data-collection",
         native=resolve.NativeTools(offered=("google_search",)),
         fallbacks=(
             *(resolve.Fallback(provider=name) for name in fallbacks[:1]),
@@ -99,19 +93,9 @@ def begun(
         ),
         strategy=strategy,
         max_iterations=LIMIT,
-        servers=("k8s",),
-        custom_instructions="",
-        server_instructions=(),
     )
-    started = entries.ExecutionStarted(
-        stage="data-collection",
-        execution=ID,
-        index=0,
-        name="KubernetesAgent",
-        agent=agent,
-        tools=tuple(toolbox.specs) if tools else (),
-        messages=SAID,
-    )
+    if not tools:
+        started = replace(started, tools=())
     return memory.MemoryJournal(snapshot, entries.StageStarted(stage="data-collection", clock=0.0), started)
 
 
@@ -231,21 +215,6 @@ async def test_the_last_one_fails_as_one_without_fallbacks_does(
     assert [scope.has_fallback for scope in providers.scopes] == [True, True, False, False]
 
 
-async def test_timeouts_of_one_and_of_the_next_are_not_two_in_a_row(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
-) -> None:
-    """An execution of an earlier version may have timeouts of a provider that it left later."""
-    call = entries.ModelCall(provider="first", model="m", seconds=0.0)
-    await journal.commit(
-        entries.Unanswered(execution=ID, turn=0, failure=SLOW, call=call),
-        entries.FellBack(execution=ID, turn=1, provider="second", failure=DEAD, call=call),
-        entries.FellBack(execution=ID, turn=1, provider="third", failure=DEAD, call=call),
-    )
-    providers = Providers({"third": [SLOW]})
-    assert (await run(journal, providers, toolbox)).outcome == "Completed"
-    assert providers.asked == ["third", "third"]
-
-
 async def test_the_next_one_is_asked_the_same_with_its_own_native_tools(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
@@ -303,16 +272,6 @@ async def test_a_fallback_takes_no_turn(journal: memory.MemoryJournal, toolbox: 
         if isinstance(fact, entries.Answered | entries.Unanswered | entries.FellBack)
     ]
     assert turns == [("Unanswered", 0), ("FellBack", 1), ("FellBack", 1), ("Answered", 1)]
-
-
-async def test_repeated_requests_follow_the_loops_instruction(
-    journal: memory.MemoryJournal, toolbox: memory.DictToolbox
-) -> None:
-    granted = iter([True, False])
-    providers = Providers({})
-    await run(journal, providers, toolbox, may_retry=lambda: next(granted))
-    (scope,) = providers.scopes
-    assert [scope.may_retry(), scope.may_retry()] == [True, False]
 
 
 async def test_a_lease_that_is_lost_leaves_no_provider(

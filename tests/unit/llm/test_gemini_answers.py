@@ -166,13 +166,6 @@ def test_an_answer_of_many_parts_is_refused(made: Callable[[int], JSON], monkeyp
         read(map(made, range(101)))
 
 
-def test_parts_that_say_nothing_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gemini_answers, "_PARTS_MAX", 2)
-    assert read([chunk(*[{}, {"text": ""}] * 100), chunk({"text": "a"}, finish="STOP")])[-1] == provider.Finish(
-        [{"text": "a"}]
-    )
-
-
 EVERYTHING = chunk(
     {"text": "It", "thought": True},
     {"functionCall": {"name": "f", "args": {"a": 1}}},
