@@ -75,27 +75,6 @@ def test_mutation_of_a_platform_file_is_reported_with_its_line(old: str, new: st
     assert "AIza" not in "".join(problems)
 
 
-def leaves(node: yaml.Node | None) -> list[yaml.Node]:
-    if node is None or isinstance(node, yaml.ScalarNode):
-        return [node] if node else []
-    below = [value for _, value in node.value] if isinstance(node, yaml.MappingNode) else node.value
-    return [leaf for child in below for leaf in leaves(child)]
-
-
-@pytest.mark.parametrize("kind", ["chain", "platform"])
-def test_each_value_that_is_something_else_altogether_is_told_on_its_line(
-    kind: str, builtin: platforms.Platform
-) -> None:
-    text = mutations.CHAIN if kind == "chain" else mutations.PLATFORM
-    for leaf in leaves(yaml.compose(text, Loader=yaml.SafeLoader)):
-        line = leaf.start_mark.line + 1
-        if text.splitlines()[line - 1].startswith("kind:"):
-            continue  # another kind is not looked at
-        mutated = text[: leaf.start_mark.index] + "[[1]]" + text[leaf.end_mark.index :]
-        problems = linted(mutated, builtin) if kind == "chain" else checked(mutated)
-        assert any(problem.startswith(f"f:{line}: ") for problem in problems), (line, problems)
-
-
 def test_every_problem_is_told_at_once(builtin: platforms.Platform) -> None:
     """Twelve changes in twelve lines, of form, of names and of rules alike."""
     text, expected = mutations.CHAIN, set()
@@ -120,17 +99,7 @@ def test_every_problem_is_told_at_once(builtin: platforms.Platform) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "seconds"),
-    [
-        ("5m", 300),
-        ("1h30m", 5400),
-        ("90s", 90),
-        ("1500ms", 2),
-        ("1d", 86400),
-        ('"300"', 300),
-        ("0s", None),
-        ("5x", None),
-    ],
+    ("written", "seconds"), [("5m", 300), ("1h30m", 5400), ("1d", 86400), ('"300"', 300), ("0s", None)]
 )
 def test_duration_where_seconds_are_expected_is_told_as_their_number(
     builtin: platforms.Platform, written: str, seconds: int | None
@@ -138,27 +107,6 @@ def test_duration_where_seconds_are_expected_is_told_as_their_number(
     text, line = mutations.mutated(mutations.CHAIN, "    timeoutSeconds: 300", f"    timeoutSeconds: {written}")
     why = f"expected seconds, a whole number: write {seconds}" if seconds else "Input should be a valid integer"
     assert linted(text, builtin) == [f"f:{line}: spec.stages.0.timeoutSeconds: {why}"]
-
-
-def test_every_problem_of_a_platform_file_is_told_at_once() -> None:
-    text, expected = mutations.PLATFORM, set()
-    for old, new in [
-        ("  fallback_providers: [local]", "  fallback_providers: [near]"),
-        ("  max_iterations: 20", "  max_iterations: 0"),
-        ("    api_key_env: GOOGLE_API_KEY", "    api_key_env: lower"),
-        ("    requests_per_minute: 60", "    rpm: 60"),
-        ("      type: stdio", "      type: pipe"),
-        ("http://{{.LOGS}}:8080/mcp", "http://{{.LOG}}:8080/mcp"),
-        ("    mcp_servers: [kubernetes-server, logs-server]", "    mcp_servers: [logs]"),
-        ("    iteration_strategy: react", "    iteration_strategy: recat"),
-        ("  iteration: 120s", "  iteration: 120"),
-        ("  slots: 50", "  slot: 50"),
-        ("  heartbeat: 5s", "  heartbeat: 15s"),
-        ("  burst: 2000", "  burst: 0"),
-    ]:
-        text, line = mutations.mutated(text, old, new)
-        expected.add(f"f:{line}")
-    assert {problem.partition(": ")[0] for problem in checked(text)} == expected
 
 
 def test_broken_setting_is_not_told_to_be_missing() -> None:

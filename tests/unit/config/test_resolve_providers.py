@@ -106,16 +106,6 @@ def test_agents_that_follow_have_the_fallbacks_of_the_defaults_alone() -> None:
     assert {names(follower) for follower in none.values()} == {()}
 
 
-def test_agents_that_follow_ask_no_fallback_that_is_their_own_provider() -> None:
-    chat, summary = {"llmProvider": "xai"}, {"llmProvider": "bare"}
-    followers = following(*settled(fallbacks={"defaults": ["xai", "bare"]}, chat=chat, executiveSummary=summary))
-    assert {kind: names(follower) for kind, follower in followers.items()} == {
-        "synthesis": ("xai", "bare"),
-        "chat": ("bare",),
-        "summary": ("xai",),
-    }
-
-
 @pytest.mark.parametrize("level", ["chain", "stage", "stage agent"])
 def test_unknown_fallback_is_reported_with_its_place(level: str) -> None:
     with pytest.raises(resolve.UnresolvedError) as error:
@@ -227,12 +217,3 @@ def test_a_question_has_native_tools_and_what_only_joins_words_has_none() -> Non
     }
     without = followers["chat"].without_tools()
     assert (without.native.offered, [fallback.native.offered for fallback in without.fallbacks]) == ((), [()])
-
-
-def test_unknown_fallback_of_the_defaults_is_reported() -> None:
-    platform, spec = settled()
-    broken = platform.model_copy(
-        update={"defaults": platforms.Defaults(llm_provider="google", fallback_providers=["gone"])}
-    )
-    with pytest.raises(resolve.UnresolvedError, match="defaults fallbackProviders references unknown LLM provider"):
-        following(broken, spec)

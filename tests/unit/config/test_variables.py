@@ -64,13 +64,6 @@ def test_value_that_is_put_in_is_text_whatever_it_looks_like(file: Path) -> None
         assert transport.env == {"TOKEN": value}
 
 
-def test_an_empty_variable_is_one(file: Path) -> None:
-    platform = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": ""})
-    transport = platform.mcp_servers["logs"].transport
-    assert isinstance(transport, server_transports.StdioTransport)
-    assert transport.env == {"TOKEN": ""}
-
-
 def test_all_that_are_missing_are_told_with_line_place_and_name(file: Path) -> None:
     with pytest.raises(loader.ConfigError) as error:
         loader.platform_file(file, environment={"MANY": "7", "HOST": "h"})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -405,16 +404,6 @@ def test_the_kinds_are_those_of_crds_and_stay_unless_told_otherwise() -> None:
     ]
 
 
-def test_text_in_a_kind_that_looks_like_a_template_stays_text(tmp_path: Path) -> None:
-    folder = tmp_path / "tarsy"
-    shutil.copytree(chart.CHART, folder)
-    crd = schema.agent_chain()
-    crd["spec"]["names"]["singular"] = 'as {{ .Values.mode }} or {{"{{.VAR}}"}} {{- end }}'
-    (folder / "templates/crds/agentchains.tarsy.dev.yaml").write_text(chart.templated(crd))
-    manifests = chart.objects(chart.rendered({}, name="tarsy", namespace="tarsy", folder=folder))
-    assert charts.one(manifests, crd["kind"], crd["metadata"]["name"])["spec"] == crd["spec"]
-
-
 def test_the_builtin_chains_are_there_unless_taken_out() -> None:
     shipped = [yaml.safe_load(path.read_text()) for path in sorted(CHAINS.glob("*.yaml"))]
     rendered = [manifest for manifest in charts.render() if manifest["kind"] == "AgentChain"]
@@ -456,14 +445,6 @@ def test_controller_knows_its_own_deployment_and_may_read_it_alone() -> None:
         rules = [rule for manifest in made if manifest["kind"] == "Role" for rule in manifest["rules"]]
         (rule,) = [rule for rule in rules if "deployments" in rule["resources"]]
         assert (rule["resourceNames"], rule["verbs"]) == ([name], ["get"])
-
-
-def test_the_notes_say_that_an_agent_has_no_tools() -> None:
-    notice = "KubernetesAgent has no tools"
-    own: Object = {"agents": {"KubernetesAgent": {"mcp_servers": ["mine"]}}}
-    assert notice in charts.notes({"mcp": {"enabled": False}})
-    for values in ({}, {"mcp": {"enabled": False}, "platform": own}):
-        assert notice not in charts.notes(values)
 
 
 class TestNetwork:
@@ -577,13 +558,6 @@ class TestNetwork:
             assert [(dns_port["port"], dns_port["protocol"]) for dns_port in names["ports"]] == [
                 (port, protocol) for port in (53, 5353) for protocol in ("UDP", "TCP")
             ]
-
-    def test_ways_that_stay_open_are_told_at_the_installation(self) -> None:
-        notice = "the policies let the pods that call the API server use ports 443, 6443, 8443, 16443 to any address"
-        assert notice in charts.notes()
-        assert notice in charts.notes(SPLIT)
-        assert notice not in charts.notes({"networkPolicy": {"apiServer": {"cidrs": ["10.0.0.1/32"]}}})
-        assert notice not in charts.notes({"networkPolicy": {"enabled": False}})
 
     def test_each_part_has_ways_of_its_own_beside_those_of_all(self) -> None:
         parts = ("api", "controller", "worker", "mcp", "migrate", "postgres", "test")

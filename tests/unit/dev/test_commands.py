@@ -42,15 +42,6 @@ def modules(*arguments: str) -> set[str]:
     return {name for name in ended.stderr.split() if name.partition(".")[0] not in sys.stdlib_module_names - HEAVY}
 
 
-def test_the_commands_start_as_light_as_help() -> None:
-    """The group's own module is all that comes with it."""
-    plain = modules("--help")
-    assert not plain & {"pydantic", "yaml", "asyncio", "tarsy.config", "tarsy.resources"}
-    for group, command in (("config", "check"), ("config", "schema")):
-        assert modules(group, "--help") - plain == {f"tarsy.cli.{group}"}
-        assert modules(group, command, "--help") - plain == {f"tarsy.cli.{group}"}
-
-
 @pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"migrate", "operator"}))
 def test_a_command_imports_neither_other_rooms_nor_what_is_slow(command: str) -> None:
     imported = modules(command, "--help")
@@ -150,17 +141,6 @@ def test_a_check_takes_the_platform_file_of_the_environment(tmp_path: Path) -> N
     ended = run("config", "check", TARSY_CONFIG=None)  # type: ignore[arg-type]
     assert ended.exit_code == 2
     assert "no platform file: give FILE, or set TARSY_CONFIG" in ended.stderr
-
-
-def test_operator_without_its_platform_file_names_it_and_the_remedy(tmp_path: Path) -> None:
-    ended = run(
-        "operator", "--config", tmp_path / "gone.yaml", DATABASE_URL="postgresql://u@h/d", TARSY_WEBHOOK_TOKEN="x" * 32
-    )
-    assert ended.exit_code == 1
-    assert ended.stderr == (
-        f"Error: {tmp_path}/gone.yaml: No such file or directory: put the platform file there, or name another by "
-        "--config or TARSY_CONFIG\n"
-    )
 
 
 def test_converted_files_pass_the_other_commands(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from tarsy.cli import eval as evaluation
-from tarsy.cli.client import api_server, failures, kubectl
 from tarsy_dev import tools
 
 CHAIN = str(tools.ROOT / "manifests/chains/kubernetes-agent-chain.yaml")
@@ -54,21 +53,3 @@ def test_a_recording_is_begun_from_one_source(tmp_path: Path) -> None:
         evaluation.command, ["record", str(tmp_path / "a"), "--from", "x", "--from-feedback"], env={"TARSY_CONFIG": ""}
     )
     assert (ended.exit_code, "give --from or --from-feedback" in ended.output) == (2, True)
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [("error: You must be logged in to the server", failures.Refused), ("error: no such host", failures.Unreachable)],
-)
-def test_a_cluster_that_kubectl_cannot_reach_is_a_failure_of_its_kind(
-    error: str, kind: type[failures.Failure], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text(f"#!/bin/sh\necho '{error}'\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(kind, match=error.removeprefix("error: ")), api_server.reader(kubectl.Kubectl()):
-        pass
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    with pytest.raises(failures.Failure, match="kubectl is not on PATH"), api_server.reader(kubectl.Kubectl()):
-        pass

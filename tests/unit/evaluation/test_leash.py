@@ -55,15 +55,3 @@ async def test_a_program_that_does_not_end_is_killed(tmp_path: Path) -> None:
         assert await asyncio.to_thread(output.readline) == b"up\n"
         await leash.stop(process)
         assert process.returncode == 128 + signal.SIGKILL
-
-
-@pytest.mark.parametrize(
-    ("program", "status"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
-)
-async def test_the_exit_code_is_the_programs(program: str, status: int, tmp_path: Path) -> None:
-    with (tmp_path / "log").open("wb") as log:
-        command = [sys.executable, "-c", program]
-        process = await leash.start(command, log=log, environment=os.environ, removes=tmp_path)
-        assert await process.wait() == status
-        await leash.stop(process)
-    (tmp_path / "log").open("rb").close()  # what a program left is for its holder to read

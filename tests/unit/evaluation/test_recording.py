@@ -118,11 +118,6 @@ def test_a_kind_that_may_not_be_listed_is_a_miss_and_tarsy_is_invisible() -> Non
     assert not any("tarsy" in kind.group for kind in world.index.kinds)
 
 
-def test_a_cluster_that_refuses_to_be_read_is_an_error() -> None:
-    with pytest.raises(recording.RecordingError, match="refuses /api with 401: Unauthorized"):
-        recording.record(lambda *_: (401, '{"message": "Unauthorized"}'), now=NOW, namespaces=None, mask=None)
-
-
 def test_long_lists_are_read_page_by_page() -> None:
     def paged(path: str, accept: str) -> tuple[int, str]:
         split = urllib.parse.urlsplit(path)

@@ -66,13 +66,6 @@ def test_a_directory_of_scenarios_is_all_of_them_and_tags_select(tmp_path: Path)
     assert [each.name for each in scenarios.find([tmp_path], tags=["net", "pod"])] == ["a"]
 
 
-def test_two_scenarios_of_one_name_are_refused(tmp_path: Path) -> None:
-    write(tmp_path / "x" / "a", VALID)
-    write(tmp_path / "y" / "a", VALID)
-    with pytest.raises(files.FileError, match="another scenario has this name"):
-        scenarios.find([tmp_path / "x", tmp_path / "y"])
-
-
 def test_a_change_of_any_file_is_another_scenario(tmp_path: Path) -> None:
     folder = write(tmp_path / "a", VALID)
     first = scenarios.load(folder).digest

@@ -25,16 +25,11 @@ def with_cluster(**more: str) -> str:
     ("content", "problem"),
     [
         (b"users:\n- token: s3cret: x\n", "not YAML, line 2"),
-        (b"a: \xff s3cret", "'utf-8' codec can't decode"),
         (b"a: \x00 s3cret", "not YAML"),
-        (b"", "not a kubeconfig: the file: Input should be a valid dictionary"),
         (b"s3cret", "not a kubeconfig: the file: Input should be a valid dictionary"),
-        (b"- s3cret", "not a kubeconfig: the file: Input should be a valid dictionary"),
         (b"clusters: s3cret", "not a kubeconfig: clusters: Input should be a valid list"),
         (b"users: [{token: s3cret}]", "not a kubeconfig: users.0.name: Field required"),
         (b"{}", "Invalid kube-config file. Expected key current-context"),
-        (b"{current-context: one, contexts: []}", "Expected object with name one in"),
-        (b"{current-context: one, contexts: [{name: one}]}", "Expected key context in"),
         (
             b"{current-context: one, contexts: [{name: one, context: s3cret}]}",
             "contexts.0.context: Input should be a valid dictionary",
@@ -46,7 +41,6 @@ def with_cluster(**more: str) -> str:
         ),
         (with_cluster(**{"certificate-authority": "/nowhere"}).encode(), "/nowhere"),
         (with_cluster(**{"certificate-authority-data": "s3cret"}).encode(), ""),
-        (with_cluster(**{"certificate-authority-data": "c2VjcmV0"}).encode(), ""),
     ],
 )
 async def test_a_kubeconfig_that_cannot_be_used_is_named_with_what_is_wrong(
@@ -57,11 +51,6 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named_with_what_is_wrong(
     with pytest.raises(client.ConfigError, match=f"^{re.escape(str(file))}: .*{re.escape(problem)}") as error:
         await client.connect(file)
     assert "s3cret" not in str(error.value)
-
-
-async def test_a_folder_is_no_kubeconfig(tmp_path: Path) -> None:
-    with pytest.raises(client.ConfigError, match=f"^{tmp_path}: Is a directory$"):
-        await client.connect(tmp_path)
 
 
 async def test_missing_kubeconfig_is_told_with_how_to_give_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

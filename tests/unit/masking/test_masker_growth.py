@@ -52,12 +52,6 @@ def test_text_that_takes_too_long_is_withheld_with_a_note() -> None:
     assert MASKER.text(masked) == masked
 
 
-def test_a_text_that_is_not_masked_in_time_is_withheld() -> None:
-    ticks = iter(range(1000))
-    slow = masker.Masker(groups=["security"], clock=lambda: float(next(ticks)))
-    assert slow.text("password=cnry1234") == masker.withheld(17)
-
-
 def test_a_short_text_is_masked_however_much_work_it_is() -> None:
     for piece in ("{", "a:\n", "token=a ", '{"data":{"a":', "[MASKED:token]"):
         assert "withheld" not in MASKER.text(piece * (2_000 // len(piece)))

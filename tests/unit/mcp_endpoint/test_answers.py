@@ -121,12 +121,6 @@ def test_pages_have_every_event_once_or_count_it() -> None:
     assert left_out
 
 
-def test_an_entry_without_room_is_on_the_next_page() -> None:
-    small, large = event(1, "small"), [event(2, "x" * 5000) for _ in range(8)]
-    first = answers.page(timeline(small, *large))
-    assert ([entry.seq for entry in first.events], first.last, first.more, first.left_out) == ([1], 1, True, 0)
-
-
 def test_pages_of_chains_have_all_of_them() -> None:
     listed = [chain(f"chain-{number:03}", namespace=namespace) for number in range(20) for namespace in ("a", "b")]
     listed[3]["conditions"] = [{"type": "Ready", "status": "False", "message": "漢" * LONG}]

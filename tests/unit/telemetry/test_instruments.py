@@ -8,7 +8,7 @@ import prometheus_client
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import scrapes, steps
+from support import scrapes
 from tarsy.telemetry import instruments, metrics
 
 COUNTED = re.compile(r"tarsy_[a-z0-9_]+")
@@ -106,14 +106,3 @@ def test_names_follow_prometheus(metric: instruments.Metric) -> None:
     assert metric.kind != "histogram" or metric.name.endswith("_seconds")
     assert metric.text.endswith(".")
     assert not {"alert", "alertname", "pod", "user", "author", "namespace"} & set(metric.labels)
-
-
-def test_a_count_takes_few_steps(registry: prometheus_client.CollectorRegistry) -> None:
-    """An investigation has some hundred counts, and takes some hundred thousand steps of Python."""
-    calls = instruments.Counter(registry, "tarsy_calls_total", "Calls.", "server", "tool")
-    seconds = instruments.Histogram(registry, "tarsy_call_seconds", "Time.", "server", buckets=metrics._CALL)
-    calls.add("one", "two")
-    seconds.observe(1.0, "one")
-    packages = ("tarsy", "prometheus_client")
-    assert 1 < steps.count(lambda: calls.add("one", "two"), packages=packages) < 15
-    assert 1 < steps.count(lambda: seconds.observe(1000.0, "one"), packages=packages) < 60

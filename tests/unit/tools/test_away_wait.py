@@ -44,12 +44,3 @@ async def test_waited_time_is_subtracted_from_the_remaining_time(monkeypatch: py
     assert await execution.wait("a", back_soon) == "back"
     assert await execution.wait("a", back_soon) is None
     assert clock() - began == pytest.approx(0.3)
-
-
-async def test_a_cancellation_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "AWAY_SECONDS", 60.0)
-    waiting = asyncio.create_task(health.AwayWait().wait("a", away))
-    await asyncio.sleep(0)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting

@@ -23,14 +23,6 @@ def offered(*tools: types.Tool) -> listing.ToolList:
     return offer
 
 
-@pytest.mark.parametrize(
-    ("error", "text"),
-    [(TimeoutError(), "it does not answer"), (TimeoutError("of its own"), "of its own"), (EOFError(), "EOFError")],
-)
-def test_error_without_a_message_is_reported(error: Exception, text: str) -> None:
-    assert wire.error_text(error) == text
-
-
 @pytest.mark.parametrize("name", ["get", "pods.list", "a-b:c_d", "9", "x" * 59])
 def test_tool_is_listed_with_all_its_fields(name: str) -> None:
     hints = types.ToolAnnotations(read_only_hint=True)
@@ -68,20 +60,13 @@ def test_there_is_a_place_for_a_thousand_tools(over: int, full: bool) -> None:
     assert offer.problem == ("offers too many tools, those after the first 1000 are left out" if full else "")
 
 
-def test_tools_of_no_use_take_their_places_too() -> None:
-    offer = offered(*(tool(f"get {number}") for number in range(wire.TOOLS_MAX + 1)), tool("get"))
-    assert (offer.tools, offer.is_full, len(offer.left_out)) == ([], True, wire.TOOLS_MAX)
-
-
 def test_a_long_description_is_cut() -> None:
     text = offered(tool("get", description="x" * 10**6)).tools[0].description
     assert text == "x" * listing.DESCRIPTION_MAX + " [cut]"
 
 
 @pytest.mark.parametrize(
-    "default",
-    [math.nan, json.loads(200 * "[" + 200 * "]"), "x" * listing.SCHEMA_MAX],
-    ids=["nan", "deep", "long"],
+    "default", [math.nan, json.loads(200 * "[" + 200 * "]"), "x" * listing.SCHEMA_MAX], ids=["nan", "deep", "long"]
 )
 def test_a_schema_that_cannot_be_stored_or_is_too_long_is_shown_as_any_object(default: object) -> None:
     """It would break the commit that it is stored with, or each read of that."""

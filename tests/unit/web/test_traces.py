@@ -90,11 +90,6 @@ def test_time_axis_names_its_beginning_quarter_half_and_end() -> None:
     assert traces.ticks(index(seconds=None)) == ["0", "", "", ""]
 
 
-def test_row_that_has_not_started_has_no_bar() -> None:
-    assert traces.bar(row(started_at=None), index()) is None
-    assert traces.bar(row(), index(seconds=None)) is None
-
-
 def test_long_text_is_cut_with_the_number_of_characters_that_are_left_out() -> None:
     cut_text, left_out = traces.shorten("x" * (traces.TEXT_MAX + 5))
     assert (len(cut_text), left_out) == (traces.TEXT_MAX, 5)
