@@ -133,18 +133,6 @@ async def test_alone_each_commit_is_a_batch_of_its_own(
     assert gate.kept == [[answered("e0", call_number)] for call_number in range(3)]
 
 
-async def test_a_commit_is_not_told_as_kept_before_the_record_holds_it(
-    commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
-) -> None:
-    task = asyncio.create_task(commits.commit(answered("e0")))
-    await gate.came()
-    await waiting(task)
-    assert texts_of(so_far, "e0") == []
-    gate.let()
-    await task
-    assert texts_of(so_far, "e0") == ["e0 says 0"]
-
-
 @pytest.mark.parametrize("how", ["by the next commit", "by settle"])
 async def test_a_commit_that_is_cancelled_while_it_waits_is_kept_all_the_same(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record, how: str

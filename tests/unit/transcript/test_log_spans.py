@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import stories
 from tarsy.resources import chains
 from tarsy.telemetry import genai, spans
-from tarsy.transcript import entries, entry_versions, log_spans, messages, record
+from tarsy.transcript import entries, entry_versions, log_spans, record
 
 UID = "6f0c3a52-1111-2222-3333-444455556666"
 ADMITTED = datetime(2026, 11, 25, 9, 0, tzinfo=UTC)
@@ -375,10 +375,3 @@ def test_names_that_models_choose_are_short_and_on_one_line() -> None:
     tool = spans_of(*WHOLE[:2], asked, stories.ran(asked))[-1]
     assert "\n" not in tool.name
     assert len(tool.name) < 250
-
-
-def test_messages_have_a_budget_not_a_place() -> None:
-    many = tuple(messages.Message(role="user", text="z" * 5000) for _ in range(1000))
-    answered = stories.answers(before=many)
-    (chat,) = spans_of(*WHOLE[:2], answered, contents=True)
-    assert chat.characters < 20 * log_spans.CONTENT_MAX

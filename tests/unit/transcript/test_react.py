@@ -59,15 +59,10 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "labels in code": (f"`Action`: k8s.get\n`Action Input`: {POD}", acts(text=POD)),
     "capital labels": (f"THOUGHT: I look.\nACTION: k8s.get\nACTION INPUT: {POD}", acts("I look.", text=POD)),
     "small labels": (f"thought: I look.\naction: k8s.get\naction input: {POD}", acts("I look.", text=POD)),
-    "small labels end an input": (
-        "action: k8s.get\naction input: a: 1\nobservation: x",
-        acts(text="a: 1", rest="observation: x"),
-    ),
     "indented labels": (f"  Action: k8s.get\n\tAction Input: {POD}", acts(text=POD)),
     "a blank before the colon": (f"Action : k8s.get\nAction Input : {POD}", acts(text=POD)),
     "wide colons": (f"Action\uff1ak8s.get\nAction Input\uff1a{POD}", acts(text=POD)),
     "an answer that begins in bold": ("Final Answer: **Memory**, it is.", says("**Memory**, it is.")),
-    "an answer in bold right behind its colon": ("Final Answer:**Memory**", says("**Memory**")),
     "a label in the middle of a line": ("the Action: was taken", wrong(react.NEITHER, "the Action: was taken")),
     "a label without a colon": ("Final Answer\nMemory.", wrong(react.NEITHER, "Final Answer\nMemory.")),
     "a longer word": ("Actions: k8s.get", wrong(react.NEITHER, "Actions: k8s.get")),
@@ -75,10 +70,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "a made-up observation": (
         CALL + "\nObservation: all is well\nFinal Answer: nothing",
         acts(text=POD, rest="\nObservation: all is well\nFinal Answer: nothing"),
-    ),
-    "a made-up observation in bold": (
-        "Action: k8s.get\n**Observation:** well",
-        acts(rest="**Observation:** well"),
     ),
     "an observation before anything counts": (
         "Thought: a\nObservation: b\nFinal Answer: c",
@@ -89,10 +80,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         CALL + "\nAction: k8s.list\nAction Input: {}",
         acts(text=POD, rest="\nAction: k8s.list\nAction Input: {}"),
     ),
-    "several actions in YAML": (
-        "Action: k8s.get\nAction Input:\nname: web-0\nThought: b\nAction: k8s.list",
-        acts(text="name: web-0", rest="Thought: b\nAction: k8s.list"),
-    ),
     "an action, then an answer": (
         "Action: k8s.get\nFinal Answer: Memory.",
         acts(rest="Final Answer: Memory."),
@@ -100,10 +87,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "an answer, then an action": (
         "Final Answer: Memory.\n" + CALL,
         says("Memory.", rest=CALL),
-    ),
-    "an answer, then a thought and an action": (
-        "Final Answer: Memory.\n" + LOOK + CALL,
-        says("Memory.", rest=LOOK + CALL),
     ),
     "an answer that recommends an action": (
         "Final Answer: Memory.\nAction: restart the pod\nThen wait.",
@@ -116,10 +99,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "an answer with a list of observations": (
         "Final Answer: Memory.\n- Observation: 128Mi\n- Action: raise it",
         says("Memory.\n- Observation: 128Mi\n- Action: raise it"),
-    ),
-    "an answer twice": (
-        "Final Answer: Memory.\nFinal Answer: Memory.",
-        says("Memory.\nFinal Answer: Memory."),
     ),
     "text behind JSON": (CALL + "\nI wait for it.", acts(text=POD, rest="\nI wait for it.")),
     # the input
@@ -140,7 +119,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         acts(text=POD, rest="\nObservation: x"),
     ),
     "JSON in code": (f"Action: k8s.get\nAction Input: `{POD}`", acts(text=POD, rest="")),
-    "words in code": ("Action: k8s.get\nAction Input: `web-0`", acts(text="web-0")),
     "YAML": (
         "Action: k8s.get\nAction Input:\n  name: web-0\n  spec:\n    a: b\n",
         acts(text="name: web-0\nspec:\n  a: b"),
@@ -157,27 +135,17 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         "Action: k8s.get\nAction Input: {'name': 'web-0',}\nObservation: x",
         acts(text="{'name': 'web-0',}", rest="Observation: x"),
     ),
-    "JSON below the action": (f"Action: k8s.get\n{POD}\nMore.", acts(text=POD, rest="\nMore.")),
     "a fence below the action": (f"Action: k8s.get\n```json\n{POD}\n```", acts(text=POD)),
-    "YAML in a fence below the action": ("Action: k8s.get\n```yaml\na: b\n```", acts(text="a: b")),
-    "a fence below the action that quotes labels": (
-        f"Action: k8s.apply\n{MANIFEST.replace('all', '')}\nMore.",
-        acts(action="k8s.apply", text="Action: Allow\nAction Input: \nObservation: none", rest="\nMore."),
-    ),
     "prose below the action": ("Action: k8s.get\nI look at it.", acts()),
     "a call": (f"Action: k8s.get({POD})", acts(text=POD)),
-    "a call over many lines": ('Action: k8s.get(\n  {"a": 1}\n)\nMore.', acts(text='{"a": 1}', rest="\n)\nMore.")),
-    "a call with pairs": ('Action: k8s.get(name="web-0", tail=(5))', acts(text='name="web-0", tail=(5)')),
     "a call without anything": ("Action: k8s.list()", acts(action="k8s.list")),
     "a call in code": (f"Action: `k8s.get({POD})`", acts(text=POD)),
     "JSON on the action's line": (f"Action: k8s.get {POD}", acts(text=POD)),
-    "JSON behind words on the action's line": (f"Action: k8s.get with {POD}", acts(text=POD)),
     "pairs on the action's line": ("Action: k8s.get name=web-0 tail=5", acts(text="name=web-0 tail=5")),
     "an input on the line and with its label": (
         f'Action: k8s.get({{"a": 1}})\nAction Input: {POD}',
         acts(text=POD),
     ),
-    "an input on the line and an empty one": ('Action: k8s.get({"a": 1})\nAction Input:', acts(text='{"a": 1}')),
     # the tool's name
     "a tool in code": ("Action: `k8s.get`", acts()),
     "a tool in bold": ("Action: **k8s.get**", acts()),
@@ -190,8 +158,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "an action that is none": ("Action: None", wrong(react.NO_TOOL)),
     "none, with an input": ("Action: none\nAction Input: none", wrong(react.NO_TOOL)),
     "not applicable": (LOOK + "Action: N/A\n", wrong(react.NO_TOOL, "I look.")),
-    "a dash": ("Action: -", wrong(react.NO_TOOL)),
-    "none needed": ("Action: No action needed.", wrong(react.NO_TOOL)),
     "an empty action": (f"Action:\nAction Input: {POD}", wrong(react.NO_TOOL)),
     "JSON for an action": ('Action: {"action": "k8s.get"}', wrong(react.NO_TOOL)),
     "a tool that is named like none": ("Action: none.get", acts(action="none.get")),
@@ -202,34 +168,16 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "none, then an action": ("Action: None\n" + CALL, acts(text=POD)),
     "an input without an action": (f"{LOOK}Action Input: {POD}", wrong(react.NO_ACTION, "I look.")),
     "an empty answer": ("Final Answer:  \n", wrong(react.NO_TEXT)),
-    "an empty answer in a fence": ("```\nFinal Answer:\n```", wrong(react.NO_TEXT)),
-    "an empty answer, then an action and a label that is none": (
-        "Final Answer:\nAction: k8s.get\n```\na: b\n```\nAction Input:\nObservation: x",
-        acts(text="a: b", rest="Observation: x"),
-    ),
     "an empty answer, then an action": ("Final Answer:\n" + CALL, acts(text=POD)),
     "only a thought": (LOOK, wrong(react.NEITHER, "I look.")),
     "only text": ("It is memory.", wrong(react.NEITHER, "It is memory.")),
     "nothing": ("", wrong(react.EMPTY)),
-    "blanks": (" \r\n\t", wrong(react.EMPTY)),
     # fences
     "an action in a fence": (f"```\n{LOOK}{CALL}\n```", acts("I look.", text=POD)),
-    "a fenced input in a fence": (
-        f"```\nAction: k8s.get\nAction Input:\n```json\n{POD}\n```\n```\nObservation: x",
-        acts(text=POD, rest="\n```\nObservation: x"),
-    ),
-    "YAML in a fence around all": (
-        "```\nAction: k8s.get\nAction Input: a: b\n```\nMore.",
-        acts(text="a: b", rest="\nMore."),
-    ),
     "only the action in a fence": (f"{LOOK}```\n{CALL}\n```\nMore.", acts("I look.", text=POD, rest="\nMore.")),
     "a fence that was cut": (f"```text\n{LOOK}{CALL}\n", acts("I look.", text=POD)),
     "an answer in a fence": (f"```\n{LOOK}Final Answer: Memory.\n```", says("Memory.", "I look.")),
     "an answer in a fence, and more": ("```\nFinal Answer: Memory.\n```\nDone.", says("Memory.", rest="\nDone.")),
-    "an answer in a fence, then an observation": (
-        "```\nFinal Answer: Memory.\n```\nObservation: x\n```\n{}\n```",
-        says("Memory.", rest="\nObservation: x\n```\n{}\n```"),
-    ),
     "an answer with code, in a fence": (
         f"```\nFinal Answer: See\n{MANIFEST}\nand\n```\nkubectl\n```\nDone.\n```",
         says(f"See\n{MANIFEST}\nand\n```\nkubectl\n```\nDone."),
@@ -237,10 +185,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "an answer that quotes labels": (
         f"Final Answer: See\n{MANIFEST}\nDone.\nObservation: x",
         says(f"See\n{MANIFEST}\nDone.", rest="Observation: x"),
-    ),
-    "an answer with a fence that never closes": (
-        "Final Answer: See\n```yaml\na: b\nObservation: x",
-        says("See\n```yaml\na: b", rest="Observation: x"),
     ),
     "a thought that quotes code": ("Thought: a\n```\nb\n```\n" + CALL, acts("a\n```\nb\n```", text=POD)),
 }
@@ -265,7 +209,6 @@ def test_answer_with_windows_line_ends_is_read_the_same(text: str) -> None:
 
 ARGUMENTS: dict[str, tuple[str, object]] = {
     "nothing": ("", {}),
-    "blanks": (" \n", {}),
     "none": ("None", {}),
     "JSON": ('{"a": [1, null, {"b": "c"}]}', {"a": [1, None, {"b": "c"}]}),
     "JSON with a line break in a string": ('{"a": "b\nc"}', {"a": "b\nc"}),
@@ -280,9 +223,7 @@ ARGUMENTS: dict[str, tuple[str, object]] = {
     "YAML in one line": ("{a: b, c: [d]}", {"a": "b", "c": ["d"]}),
     "a manifest": ("manifest: |\n  kind: Pod\n  a: b", {"manifest": "kind: Pod\na: b"}),
     "an equals sign in YAML": ("a: =\nb: 1", {"a": "=", "b": 1}),
-    "truth in YAML": ("a: true\nb: no\nc: ~\nno: d", {"a": True, "b": "no", "c": None, "no": "d"}),
     "versions in YAML": ("a: 1.10\nb: 1.1\nc: 1.0e3", {"a": "1.10", "b": 1.1, "c": "1.0e3"}),
-    "versions in pairs": ("a=1.10, b=1.1, c=007", {"a": "1.10", "b": 1.1, "c": "007"}),
     "dates and times": (
         "a: 2026-10-01\nb: 12:30:45\nc: 2026-10-01T12:00:00Z",
         {"a": "2026-10-01", "b": "12:30:45", "c": "2026-10-01T12:00:00Z"},
@@ -291,34 +232,21 @@ ARGUMENTS: dict[str, tuple[str, object]] = {
         "a: 0755\nb: 1_000\nc: .inf\nd: .nan",
         {"a": "0755", "b": "1_000", "c": ".inf", "d": ".nan"},
     ),
-    "dates that say so": ("a: !!timestamp 2026-10-01", {"a": "2026-10-01"}),
-    "sets": ("a: !!set {c, b}", {"a": "b, c"}),
-    "keys that are no text": ("a: {2: b, true: c}", {"a": {"2": "b", "True": "c"}}),
     "a mapping whose keys are no text": ("1: b", {"input": "1: b"}),
     "a list": ("- a\n- b", {"input": "- a\n- b"}),
     "references": ("a: &b [c]\nd: [*b, *b]", {"a": "&b [c]", "d": "[*b, *b]"}),
-    "Python's objects": (
-        "{a: !!python/object/apply:os.getcwd []}",
-        {"input": "{a: !!python/object/apply:os.getcwd []}"},
-    ),
     "pairs": ("name=web-0, tail=5, previous=true, x=-0.5", {"name": "web-0", "tail": 5, "previous": True, "x": -0.5}),
-    "pairs with blanks between": ("name=web-0 namespace=shop", {"name": "web-0", "namespace": "shop"}),
     "pairs on lines": ("name = web-0\nnamespace = shop\n", {"name": "web-0", "namespace": "shop"}),
-    "pairs with colons": ("name: web-0, namespace: shop", {"name": "web-0", "namespace": "shop"}),
     "pairs in quotes": ('"name": "web-0", "tail": 5', {"name": "web-0", "tail": 5}),
     "values in quotes": (
         """a="b c, d=e" f='it, g=h' i="say \\"j\\"" """,
         {"a": "b c, d=e", "f": "it, g=h", "i": 'say "j"'},
     ),
     "values of words": ("message=hello to all of you, tail=5", {"message": "hello to all of you", "tail": 5}),
-    "a number in quotes": ('a="5"', {"a": "5"}),
     "an empty value": ("a=, b=c", {"a": "", "b": "c"}),
-    "an address": ("url=http://web:80/?a=b tail=5", {"url": "http://web:80/?a=b", "tail": 5}),
     "a selector": ("selector=app=web tail=5", {"selector": "app=web", "tail": 5}),
     "a query": ('query=up{job="a", b="c"} step=5m', {"query": 'up{job="a", b="c"}', "step": "5m"}),
     "nothing but a query": ('rate(up{job="a"}[5m])', {"input": 'rate(up{job="a"}[5m])'}),
-    "nothing but an address": ("http://web/?a=b", {"input": "http://web/?a=b"}),
-    "a comparison": ("a == b", {"input": "a == b"}),
     "words": ("the pod web-0", {"input": "the pod web-0"}),
     "what cannot be stored": ('{"a\ud800": "b\udc00"}', {"a\ufffd": "b\ufffd"}),
     "a character of none": ("a\x00b", {"input": "a\x00b"}),

@@ -1,111 +1,38 @@
-"""The timeline as a pure function of the log: what each entry tells, how events close, and how pages add up to it."""
+"""The timeline as a pure function of the log: what each entry tells, and how events close."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, get_args
+from dataclasses import replace
+from datetime import timedelta
+from typing import get_args
 
 import pytest
 from support import stories
+from support.timelines import (
+    CALL,
+    GET,
+    LIST,
+    MODEL,
+    STARTED,
+    Log,
+    answered,
+    at,
+    began,
+    begun_as,
+    by_id,
+    ended,
+    fell_back,
+    log,
+    ran,
+    seen,
+    unanswered,
+)
 from tarsy.config import resolve
 from tarsy.resources import chains
 from tarsy.transcript import entries, messages, timeline, timeline_events
 
-BEGAN = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
-CALL = entries.ModelCall(provider="google-default", model="gemini-2.5-flash", seconds=1.5)
-MODEL = {"provider": "google-default", "model": "gemini-2.5-flash"}
-GET = messages.ToolCall(id="0.0", name="k8s.pods.get", arguments='{"name": "web-0"}')
-LIST = messages.ToolCall(id="0.1", name="k8s.list", arguments="{}")
 OF_GET = {"server_name": "k8s", "tool_name": "pods.get", "arguments": '{"name": "web-0"}'}
 OF_LIST = {"server_name": "k8s", "tool_name": "list", "arguments": "{}"}
-
-STARTED = entries.StageStarted(stage="look", clock=0.0)
-
-
-def began(execution: str = "e0", *, index: int = 0) -> entries.ExecutionStarted:
-    return entries.ExecutionStarted(stage="look", execution=execution, index=index, name=execution, agent=None)
-
-
-def answered(
-    *calls: messages.ToolCall, execution: str = "e0", call_number: int = 0, text: str = "", thinking: str = ""
-) -> entries.Answered:
-    message = messages.Message(role="assistant", text=text, thinking=thinking, calls=calls)
-    return entries.Answered(execution=execution, turn=call_number, messages=(message,), call=CALL)
-
-
-def unanswered(*, execution: str = "e0", call_number: int = 0) -> entries.Unanswered:
-    failure = messages.Failure(kind="timeout", text="nothing within 5 s")
-    return entries.Unanswered(execution=execution, turn=call_number, failure=failure, call=CALL)
-
-
-def fell_back(*, execution: str = "e0", call_number: int = 0, to: str = "other") -> entries.FellBack:
-    failure = messages.Failure(kind="fatal", text="google-default: 401: the key", code="401")
-    return entries.FellBack(execution=execution, turn=call_number, provider=to, failure=failure, call=CALL)
-
-
-def ran(
-    *calls: messages.ToolCall, execution: str = "e0", failed: bool = False, in_doubt: bool = False
-) -> entries.ToolsAnswered:
-    results = [
-        messages.Message(
-            role="tool", call_id=call.id, tool_name=call.name, text=f"of {call.id}", failed=failed, in_doubt=in_doubt
-        )
-        for call in calls
-    ]
-    runs = (entries.ToolRun(call=call, result=result, seconds=0.5) for call, result in zip(calls, results, strict=True))
-    return entries.ToolsAnswered(execution=execution, runs=tuple(runs))
-
-
-def ended(outcome: entries.Outcome = "Completed", error: str = "", *, execution: str = "e0") -> entries.ExecutionEnded:
-    return entries.ExecutionEnded(execution=execution, outcome=outcome, error=error)
-
-
-@dataclass
-class Log:
-    """A log that is written entry by entry, a second each."""
-
-    claim: int = 1
-    rows: list[entries.Logged] = field(default_factory=list)
-
-    def add(self, *added: entries.Entry | entries.Unreadable, execution: str = "") -> Log:
-        for entry in added:
-            self.rows.append(
-                entries.Logged(
-                    seq=len(self.rows) + 1,
-                    at=at(len(self.rows) + 1),
-                    claim=self.claim,
-                    run=0,
-                    stage="" if isinstance(entry, entries.RunEnded | entries.Unreadable) and not execution else "look",
-                    execution=execution or getattr(entry, "execution", ""),
-                    entry=entry,
-                )
-            )
-        return self
-
-    def taken_over(self) -> Log:
-        self.claim += 1
-        return self
-
-
-def at(seq: int) -> datetime:
-    return BEGAN + timedelta(seconds=seq)
-
-
-def log(*added: entries.Entry | entries.Unreadable) -> list[entries.Logged]:
-    return Log().add(*added).rows
-
-
-def seen(events: Sequence[timeline_events.Event]) -> list[tuple[int, str, str, str, str]]:
-    return [(event.seq, event.id, event.type, event.status, event.content) for event in events]
-
-
-def by_id(events: Sequence[timeline_events.Event]) -> dict[str, timeline_events.Event]:
-    found_events = {event.id: event for event in events}
-    assert len(found_events) == len(events)
-    return found_events
 
 
 STRAIGHT = log(
@@ -167,10 +94,6 @@ def test_a_call_streams_from_the_answer_that_asks_for_it_to_its_result() -> None
     so_far = by_id(timeline.fold(STRAIGHT[:4]))
     assert (so_far["e0.0.0.call"].status, so_far["e0.0.1.call"].status) == ("streaming", "completed")
     assert "e0.0.0.result" not in so_far
-
-
-def test_the_id_of_a_calls_event_is_known_before_its_result() -> None:
-    assert timeline_events.call_id("e0", GET.id) in by_id(timeline.fold(STRAIGHT[:3]))
 
 
 @pytest.mark.parametrize("name", ["get", ""])
@@ -279,15 +202,6 @@ def test_a_takeover_is_told_with_the_first_entry_of_its_claim() -> None:
     ], "it is told before what it brought"
 
 
-@pytest.mark.parametrize(("claims", "resumed"), [({}, 0), ({3: 2}, 0), ({3: 1}, 1), ({2: 1}, 0)])
-def test_a_takeover_between_two_pages_is_told_by_the_claim_of_the_entry_before(
-    claims: Mapping[int, int], resumed: int
-) -> None:
-    rows = Log().add(STARTED, began(), answered(GET)).taken_over().add(ran(GET)).rows
-    events = timeline.fold(rows[3:], claims=claims)
-    assert sum(event.type == "resumed" for event in events) == resumed
-
-
 @pytest.mark.parametrize("execution", ["e0", ""])
 def test_an_entry_that_cannot_be_read_is_told_in_its_place(execution: str) -> None:
     unreadable = entries.Unreadable(kind="Dreamt", version=7, problem="its kind is unknown here")
@@ -304,173 +218,6 @@ def test_an_entry_that_cannot_be_read_is_told_in_its_place(execution: str) -> No
     ]
     assert (error.metadata, error.execution) == ({"kind": "Dreamt"}, execution)
     assert by_id(timeline.fold(rows))["e0.0.0.call"].status == "completed", "the others are told as ever"
-
-
-def test_an_empty_log_has_no_events() -> None:
-    assert timeline.fold([]) == []
-    assert timeline.page([], after=3, last=3, limit=5) == ([], 3)
-
-
-def events_at(*seqs: int) -> list[timeline_events.Event]:
-    return [
-        timeline_events.Event(
-            id=f"{index}",
-            seq=seq,
-            created_seq=seq,
-            type="error",
-            status="failed",
-            stage="",
-            execution="",
-            content="",
-            created_at=BEGAN,
-            updated_at=BEGAN,
-        )
-        for index, seq in enumerate(seqs)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("seqs", "after", "last", "limit", "expected", "reached"),
-    [
-        ((1, 2, 3), 0, 3, 5, [1, 2, 3], 3),
-        ((1, 2, 3), 0, 9, 5, [1, 2, 3], 9),
-        ((1, 2, 3), 0, 9, 3, [1, 2, 3], 9),
-        ((1, 2, 3), 0, 3, 2, [1, 2], 2),
-        ((1, 2, 3), 1, 3, 5, [2, 3], 3),
-        ((1, 2, 3), 0, 2, 5, [1, 2], 2),
-        ((1, 2, 2, 2, 3), 0, 3, 2, [1], 1),
-        ((1, 2, 2, 2, 3), 1, 3, 2, [2, 2, 2], 2),
-        ((1, 2, 2, 2, 3), 1, 3, 3, [2, 2, 2], 2),
-        ((1, 2, 2, 2, 3), 1, 3, 4, [2, 2, 2, 3], 3),
-        ((4, 9), 0, 9, 1, [4], 8),
-        ((4, 4), 0, 9, 1, [4, 4], 4),
-        ((4, 4), 4, 9, 1, [], 9),
-    ],
-)
-def test_a_page_never_ends_inside_an_entry(
-    seqs: Sequence[int], after: int, last: int, limit: int, expected: list[int], reached: int
-) -> None:
-    events, end = timeline.page(events_at(*seqs), after=after, last=last, limit=limit)
-    assert ([event.seq for event in events], end) == (expected, reached)
-
-
-def random_log(source: random.Random) -> list[entries.Logged]:
-    """Three agents that mix as they like; some calls fail, some are never answered, some entries cannot be read."""
-    made = Log()
-    made.add(STARTED, *(began(f"e{index}", index=index) for index in range(3)))
-    lives = [_life(f"e{index}", source) for index in range(3)]
-    while lives:
-        if source.random() < 0.05:
-            made.taken_over()
-        if source.random() < 0.05:
-            unknown = entries.Unreadable(kind="Dreamt", version=1, problem="its kind is unknown here")
-            made.add(unknown, execution=source.choice(["", "e0", "e1"]))
-        life = source.choice(lives)
-        step = next(life, None)
-        if step is None:
-            lives.remove(life)
-        else:
-            made.add(step)
-    made.add(entries.StageEnded(stage="look", outcome="Failed"))
-    return made.add(entries.RunEnded(ending="TimedOut", reason="DeadlineExceeded", message="too late")).rows
-
-
-def _life(execution: str, source: random.Random) -> Iterator[entries.Entry]:
-    call_number = 0
-    for call_number in range(source.randrange(8)):
-        if source.random() < 0.1:
-            yield fell_back(execution=execution, call_number=call_number, to=f"other-{call_number}")
-        if source.random() < 0.2:
-            yield unanswered(execution=execution, call_number=call_number)
-            continue
-        if source.random() < 0.1:
-            yield answered(execution=execution, call_number=call_number, text="so I think")
-            continue
-        calls = [
-            messages.ToolCall(id=f"{call_number}.{index}", name="k8s.get", arguments="{}")
-            for index in range(source.randrange(1, 5))
-        ]
-        yield answered(*calls, execution=execution, call_number=call_number, text=source.choice(["", "so"]))
-        while calls and source.random() < 0.95:
-            some = source.sample(calls, source.randrange(1, len(calls) + 1))
-            calls = [call for call in calls if call not in some]
-            yield ran(*some, execution=execution, failed=source.random() < 0.2)
-        if calls:
-            outcomes: list[entries.Outcome] = ["Failed", "TimedOut", "Cancelled"]
-            yield ended(source.choice(outcomes), "cut off", execution=execution)
-            return
-    yield answered(execution=execution, call_number=call_number + 1, text="done", thinking=source.choice(["", "hm"]))
-    yield ended(execution=execution)
-
-
-def around(rows: Sequence[entries.Logged], *, after: int, last: int) -> list[entries.Logged]:
-    """Return the entries that the events of a page need beside its own: the answers and the results of the same
-    executions.
-
-    Back to the answer whose calls the page's first entries may be about, and up to the next time that the model is
-    asked: until then results of the page's last answers may come.
-    """
-    needed = []
-    for execution in {row.execution for row in rows if after < row.seq <= last and row.execution}:
-        own = [row for row in rows if row.execution == execution]
-        back_to = max((r.seq for r in own if r.seq <= after and isinstance(r.entry, entries.Answered)), default=None)
-        asked = entries.Answered | entries.Unanswered
-        up_to = min((r.seq for r in own if r.seq > last and isinstance(r.entry, asked)), default=len(rows) + 1)
-        needed += [row for row in own if back_to is not None and back_to <= row.seq <= after]
-        needed += [row for row in own if last < row.seq < up_to]
-    return needed
-
-
-def read_on(
-    rows: Sequence[entries.Logged], *, after: int, size: int, limit: int
-) -> tuple[list[timeline_events.Event], int]:
-    """One page of the timeline of `rows`, from no more than what it needs."""
-    last = min(after + size, len(rows))
-    log = sorted([*rows[after:last], *around(rows, after=after, last=last)], key=lambda row: row.seq)
-    claims = {row.seq: row.claim for row in rows if row.seq == after}
-    return timeline.page(timeline.fold(log, claims=claims), after=after, last=last, limit=limit)
-
-
-def merged(latest: dict[str, timeline_events.Event], events: Sequence[timeline_events.Event]) -> None:
-    """Merge events as a timeline's reader does: a later form of an event replaces the earlier, and stands last."""
-    for event in events:
-        before = latest.pop(event.id, None)
-        assert before is None or before.seq < event.seq
-        latest[event.id] = event
-
-
-@pytest.mark.parametrize("growing", [False, True], ids=["of a log at rest", "of a log that grows"])
-@pytest.mark.parametrize("seed", range(40))
-def test_read_in_steps_of_any_size_it_equals_the_one_that_is_read_at_the_end(seed: int, growing: bool) -> None:
-    source = random.Random(seed)  # noqa: S311 - it mixes, it guards nothing
-    rows = random_log(source)
-    latest: dict[str, timeline_events.Event] = {}
-    after, there = 0, 0 if growing else len(rows)
-    while after < len(rows):
-        there = min(len(rows), there + source.randrange(4))
-        size, limit = source.choice([1, 2, 5, 500]), source.choice([1, 2, 5, 500])
-        events, reached = read_on(rows[:there], after=after, size=size, limit=limit)
-        assert after <= reached <= there
-        assert reached > after or there == after
-        assert all(after < event.seq <= reached for event in events)
-        merged(latest, events)
-        after = reached
-    final = timeline.fold(rows)
-    assert list(latest.values()) == final
-    assert [event.seq for event in final] == sorted(event.seq for event in final)
-    assert all(event.status != "streaming" for event in final), "every end has closed what streamed"
-
-
-def test_metadata_and_content_are_whatever_was_said_however_odd() -> None:
-    odd: dict[str, Any] = {"text": "\ufffd\U0001f4a5\n\u2028", "thinking": "<!-- \ufffd -->"}
-    events = timeline.fold(log(STARTED, began(), answered(**odd)))
-    assert [event.content for event in events] == [odd["thinking"], odd["text"]]
-
-
-def begun_as(kind: entries.ExecutionKind, strategy: chains.IterationStrategy) -> entries.ExecutionStarted:
-    return entries.ExecutionStarted(
-        stage="look", execution="e0", kind=kind, index=0, name="e0", agent=replace(stories.AGENT, strategy=strategy)
-    )
 
 
 ACTION = "Thought: hm\nAction: k8s.pods.get\nAction Input: {}\nObservation: made up"
@@ -498,13 +245,6 @@ def test_thoughts_and_answers_of_react_are_taken_apart(strategy: chains.Iteratio
         (5, "e0.1.text", "final_analysis", "completed", "It is out of memory."),
     ]
     assert [event.metadata["source"] for event in parts if event.type == "llm_thinking"] == ["native", "react", "react"]
-
-
-def test_start_of_an_execution_counts_also_where_it_is_not_in_the_page() -> None:
-    answer = log(STARTED, begun_as("agent", "react"), answered(text="Thought: so\nFinal Answer: It is."))[2:]
-    kinds = {"e0": timeline_events.ExecutionTraits(kind="agent", strategy="react")}
-    assert [event.type for event in timeline.fold(answer, executions=kinds)] == ["llm_thinking", "final_analysis"]
-    assert [event.type for event in timeline.fold(answer)] == ["final_analysis"]
 
 
 def test_conclusion_that_is_asked_again_becomes_an_answer_like_others() -> None:
@@ -657,14 +397,3 @@ def test_retry_is_an_event_that_says_of_which_provider_why_and_when_it_asks_agai
     }
     assert (first.stage, first.execution) == ("look", "e0")
     assert first.id != second.id
-
-
-@pytest.mark.parametrize("seconds", [1e300, float("inf"), float("nan"), -1e300])
-def test_retry_of_an_impossible_time_is_told(seconds: float) -> None:
-    """A row may hold such a time."""
-    retry = entries.ModelRetried(
-        execution="e0", turn=0, provider="any", model="m", attempt=1, error="no", seconds=seconds
-    )
-    (event, *_) = timeline.fold(log(STARTED, began(), retry, ended()))
-    assert event.type == "model_retry"
-    assert at(3) <= datetime.fromisoformat(event.metadata["again_at"]) <= at(3) + timedelta(days=1)
