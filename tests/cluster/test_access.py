@@ -20,12 +20,11 @@ from support import accounts, apis, manifests, queue, waiting
 from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client
-from tarsy.resources import investigations
 from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.store.intake import queueing
 from tarsy.store.queue import work
-from tarsy_dev import controlplane, proxy
+from tarsy_dev import proxy
 from tarsy_dev.controlplane import Administrator
 
 pytestmark = pytest.mark.once
@@ -550,17 +549,6 @@ async def test_caller_who_submits_an_alert_is_its_author_and_is_in_the_audit(
                 name=name,
             )
             assert stored == [(author, author, address)], case
-
-
-async def test_author_cannot_be_longer_than_a_status_holds(plane: Administrator, namespace: str) -> None:
-    def apply(author: str) -> str:
-        made = json.dumps(manifests.investigation("long", author=author))
-        return plane.kubectl("apply", "-f", "-", "-o", "jsonpath={.spec.author}", input=made, namespace=namespace)
-
-    longest = "\U0001f525" * investigations.AUTHOR_MAX
-    with pytest.raises(controlplane.KubectlError, match="Too long: may not be more than 253"):
-        apply(f"{longest}a")
-    assert apply(longest) == longest
 
 
 async def test_a_caller_has_a_number_of_requests_and_a_webhook_is_told_to_come_again(

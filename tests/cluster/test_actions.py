@@ -190,14 +190,6 @@ async def test_a_cancel_is_answered_by_what_it_finds(
     assert [action for action, *_ in audit_rows[2:]] == ["chat"]
 
 
-async def test_fifty_concurrent_cancels_end_a_run_once(api: API, world: World, database: databases.Database) -> None:
-    identity = await world.admitted()
-    answers = await asyncio.gather(*(api.cancel(identity) for _ in range(50)))
-    assert sorted(status for status, _ in answers) == [202, *[409] * 49]
-    assert await world.audited() == [done("cancel")]
-    assert len(await queue.log(database, identity)) == 1
-
-
 async def test_a_purge_deletes_the_object_and_all_that_was_said(
     api: API, world: World, database: databases.Database, cluster: client.Cluster
 ) -> None:
@@ -305,27 +297,6 @@ async def test_people_with_the_right_say_whether_an_investigation_was_right_each
     assert secret not in str(await queue.rows(database, "SELECT CAST(audit AS text) FROM audit"))
     actions = [(action, who) for action, who, *_ in await world.audited() if action.startswith("feedback")]
     assert actions == [("feedback", names[1]), ("feedback", names[0]), ("feedback/withdraw", names[1])]
-
-
-async def test_purge_takes_only_investigations_that_have_ended_without_an_open_question(
-    api: API, world: World, database: databases.Database
-) -> None:
-    identity = await world.admitted()
-    running = (409, "it has not ended yet: cancel it first (POST .../cancel)")
-    assert await api.purge(identity) == running
-    writing = await queue.opened(database, await queue.claimed(database))
-    assert await api.purge(identity) == running
-    await writing.commit(stories.run_ended())
-    assert await questions.ask(database, identity, "Why?", max_queued=9, by=queue.CALLER) == 1
-    status, detail = await api.purge(identity)
-    assert (status, detail[:30]) == (409, "a question about it is open: c")
-    assert await world.uid() == str(identity)
-    assert (await api.send("POST", f"{identity}/chat/cancel"))[0] == 202
-    answers = await asyncio.gather(*(api.purge(identity) for _ in range(8)))
-    assert {status for status, _ in answers} <= {204, 404}, "to do it again is no harm, until it is done"
-    assert answers.count((204, None)) >= 1
-    assert (await api.purge(identity))[0] == 404
-    assert [action for action, *_ in await world.audited()] == ["chat", "chat/cancel", "purge"]
 
 
 async def test_a_purge_leaves_another_object_of_the_name_alone_and_needs_none(api: API, world: World) -> None:

@@ -20,7 +20,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.intake import groups
 from tarsy.store.queue import ledgers
-from tarsy.web import site, system
+from tarsy.web import site
 from tarsy_dev.controlplane import Administrator
 
 JSON = {"Content-Type": "application/json"}
@@ -124,21 +124,6 @@ async def test_system_page_shows_what_is_left_of_each_budget(
             row_start = "calls Refuse at the limit; 20 % kept for critical all 10 model calls per month 0 0"
             assert calls.startswith(f"{row_start} {unconfirmed_and_left} ")
             assert each.startswith("each Wait at the limit each namespace 12.50 cost per day 0.00 0.00 0.00 12.50 ")
-
-
-async def test_system_page_says_that_it_leaves_out_budgets(
-    cluster: client.Cluster, database: databases.Database
-) -> None:
-    for number in (system.ITEMS_MAX, system.ITEMS_MAX + 1):
-        known_budgets = {f"calls-{index}": REFUSING for index in range(number)}
-        parts = apis.parts(cluster=cluster, database=database, known_budgets=known_budgets)
-        application = app.build(parts)
-        site.add(application)
-        async with apis.served(parts, application=application) as session, session.get("/system/parts") as response:
-            _, _, table = (await response.text()).partition('id="budgets"')
-        listed_budgets = re.findall(r"<strong>(calls-\d+)</strong>", table)
-        assert len(set(listed_budgets)) == len(listed_budgets) == system.ITEMS_MAX
-        assert ("More were left out." in table) == (number > system.ITEMS_MAX)
 
 
 async def test_object_of_a_person_is_refused_by_a_budget_and_one_of_intake_is_not_refused_again(

@@ -252,38 +252,3 @@ async def test_a_defect_of_a_look_up_leaves_alerts_ungrouped_and_loses_none(
         receipts = await notify(api, *(alert(number, pod=f"web-{number}", **labels) for number in (1, 2)))
     assert [receipt["outcome"] for receipt in receipts] == ["created", "created"]
     assert "alert_defect" in {record.__dict__.get("action") for record in caplog.records}
-
-
-async def test_storm_of_twenty_workloads_from_a_pair_is_twenty_investigations(
-    plane: Administrator, owning: client.Cluster, database: databases.Database, tmp_path: Path
-) -> None:
-    chain(plane, owning)
-    objects, labels = Objects(plane, owning.served.own), {"namespace": owning.served.own}
-    for number in range(20):
-        objects.workload(f"web-{number}", 3)
-    pods = objects.pods(60)
-    alerts = [
-        alert(number, name=f"Cause{number % 7}", pod=pods[f"web-{number % 20}"][number % 3], **labels)
-        for number in range(1000)
-    ]
-    parts = [alerts[start : start + 100] for start in range(0, 1000, 100)]
-    async with (
-        replica(owning, database, tmp_path) as first_replica,
-        replica(owning, database, tmp_path) as other,
-    ):
-        receipts = await asyncio.gather(*(notify(api, *part) for part in parts for api in (first_replica, other)))
-        assert {each["reason"] for receipt in receipts for each in receipt} == {""}
-        created = [each["id"] for receipt in receipts for each in receipt if each["outcome"] == "created"]
-        assert len(created) == len(set(created)) <= 20, "fewer if a notification was refused after a part was taken"
-        rows = await queue.rows(
-            database,
-            "SELECT its.fingerprint, name FROM identities AS its JOIN investigations ON id = investigation",
-        )
-        assert len(rows) == 1000
-        by_cause: dict[int, set[str]] = {}
-        for fingerprint, name in rows:
-            by_cause.setdefault(int(fingerprint, 16) % 20, set()).add(name)
-        assert [len(names) for names in by_cause.values()] == [1] * 20
-        assert len(set.union(*by_cause.values())) == 20
-    listed = plane.kubectl("get", "inv", "-o", "name", namespace=owning.served.own)
-    assert len(listed.split()) == 20

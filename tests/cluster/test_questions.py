@@ -181,15 +181,6 @@ async def test_a_question_that_is_none_is_refused(api: API, world: World, databa
     assert (await api.send("POST", f"{identity}/chat", longest))[0] == 202
 
 
-async def test_unknown_caller_and_webhook_neither_ask_nor_stop_a_question(api: API, world: World) -> None:
-    identity = await world.ended()
-    for path in ("chat", "chat/cancel"):
-        for token, expected in (("another", 401), ("the token", 403)):
-            status, _ = await api.send("POST", f"{identity}/{path}", b'{"question": "Why?"}', token=token)
-            assert status == expected
-    assert (await api.cancel(identity))[0] == 409
-
-
 async def test_a_question_is_cancelled_while_it_is_open_and_not_before_or_after(api: API, world: World) -> None:
     nobody = uuid.uuid4()
     assert (await api.cancel(nobody))[0] == 404

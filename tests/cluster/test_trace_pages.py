@@ -69,19 +69,6 @@ async def test_hostile_texts_are_shown_as_text_and_cut(
             assert raw not in html, (path, raw)
 
 
-async def test_pages_tell_that_a_full_text_was_deleted(
-    api: aiohttp.ClientSession, identity: UUID, admin: client.Cluster, database: databases.Database
-) -> None:
-    reader = await accounts.create(admin, f"reader-{uuid.uuid4().hex[:8]}", may={"alertinvestigations": ["get"]})
-    sentence = f"The full text, {2 * len(LARGE):,} characters, was deleted on 2099-08-01 10:00 UTC"
-    for deleted in (False, True):
-        for path in ("", "/trace/tool/1"):
-            async with api.get(f"/investigations/{identity}{path}", headers=apis.bearer(reader)) as response:
-                assert (sentence in await response.text()) == deleted, path
-        await queue.execute(database, "DELETE FROM tool_results")
-        await queue.execute(database, "UPDATE investigations SET results_deleted_at = '2099-08-01 10:00+00'")
-
-
 async def test_problems_of_a_trace_are_pages(api: aiohttp.ClientSession, identity: UUID, admin: client.Cluster) -> None:
     reader = await accounts.create(admin, f"reader-{uuid.uuid4().hex[:8]}", may={"alertinvestigations": ["get"]})
     for path, expected, word in (

@@ -18,7 +18,6 @@ from tarsy.controller import unserved_events
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.intake import unserved
-from tarsy.views import system_warnings
 from tarsy_dev.controlplane import Administrator
 
 TOKEN = "ghp_" + "a1B2c3D4e5" * 4
@@ -70,19 +69,6 @@ async def test_types_that_no_chain_takes_are_warnings_until_one_takes_them(
     assert TOKEN[4:20] not in json.dumps(warnings_by_name)
     plane.create(manifests.chain("KubePodCrashLooping"), namespace=cluster.served.own)
     assert "KubePodCrashLooping" not in await warned(api)
-
-
-async def test_sender_that_makes_up_types_crowds_out_no_other_warning(
-    api: aiohttp.ClientSession, database: databases.Database
-) -> None:
-    await notify(api, *["Often"] * 9, *(f"type-{number}" for number in range(3 * unserved.TYPES_MAX)))
-    warnings = await warned(api)
-    assert len(warnings) == system_warnings.TYPES_NAMED + 1
-    assert "9 alerts in the last day" in warnings["Often"]
-    left = 3 * unserved.TYPES_MAX - (system_warnings.TYPES_NAMED - 1)
-    assert warnings["others"].startswith(f"no chain takes alerts of more types than are named here: {left} alerts in")
-    ((rows,),) = await queue.rows(database, "SELECT count(*) FROM unserved_alerts")
-    assert rows <= unserved.TYPES_MAX + 1
 
 
 def deployment() -> dict[str, Any]:
