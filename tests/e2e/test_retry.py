@@ -1,32 +1,53 @@
-"""An investigation that is run again from a stage on: it asks nothing of the earlier stages, also after kills."""
+"""An investigation that is run again from a stage on: it asks nothing of the earlier stages."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-from support.retried_stages import STAGES, Investigator, half_failed, retry
+from support import manifests
 from tarsy_dev import model
 
 if TYPE_CHECKING:
     from support.operators import Operator
 
 
-@pytest.fixture
-def investigator(llm: model.Server) -> Investigator:
+STAGES = ("data-collection", "analysis")
+
+CHAIN = manifests.chain(stages=[manifests.stage(name) for name in STAGES])
+
+LOOK = model.Answer(calls=(model.Call(name="tools__lookup", args={"name": "web-0"}),))
+
+
+class Investigator:
+    """A model whose second stage fails until its provider is mended."""
+
+    def __init__(self) -> None:
+        self.is_mended = False
+        self.asked: list[str] = []
+        """The stages of the requests, in order."""
+
+    def __call__(self, request: model.Turn) -> model.Answer | model.HttpError:
+        stage = "analysis" if "stage 'analysis'" in request.system else "data-collection"
+        self.asked.append(stage)
+        if stage == "analysis" and not self.is_mended:
+            return model.HttpError(status=401, message="the key was revoked")
+        if request.iteration == 0:
+            return LOOK
+        return model.Answer(text=f"{stage}: web-0 is out of memory [tool 0.0].")
+
+
+async def test_retry_from_a_stage_asks_nothing_of_the_earlier_one(operator: Operator, llm: model.Server) -> None:
     llm.script = investigator = Investigator()
-    return investigator
-
-
-async def test_retry_from_a_stage_asks_nothing_of_the_earlier_one(
-    operator: Operator, investigator: Investigator
-) -> None:
     process = await operator.start()
-    first = await half_failed(operator, process)
+    await operator.apply(CHAIN, manifests.investigation("web-crash"))
+    first = (await operator.finished("web-crash"))["web-crash"]
+    assert first["status"]["phase"] == "CompletedWithErrors"
     investigator.asked.clear()
     investigator.is_mended = True
 
-    answer = await retry(process, first["metadata"]["uid"], fromStage="analysis")
+    path = f"/api/v1/investigations/{first['metadata']['uid']}/retry"
+    status, answer = await process.request("POST", path, body=b'{"fromStage": "analysis"}')
+    assert status == 202, answer
     objects = await operator.finished(answer["name"])
     again = objects[answer["name"]]
     assert investigator.asked == ["analysis", "analysis"]

@@ -109,11 +109,6 @@ def turn(watched: World, number: int) -> ports.StreamedCall:
     )
 
 
-def large(call_number: int) -> tuple[entries.Entry, ...]:
-    """An answer of half a megabyte."""
-    return (stories.answers("x" * 512 * 1024, call_number=call_number),)
-
-
 async def slow_reader(watched: World, *, holds: int = 4096) -> socket.socket:
     """A client that subscribes, and then reads nothing."""
     host, port = watched.url.removeprefix("http://").split(":")

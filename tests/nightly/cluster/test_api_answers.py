@@ -1,6 +1,4 @@
-"""Answers of an API server that come only at its worst, or by a clock that is not ours: here a fake one answers as a
-test sets it.
-"""
+"""Answers that an API server gives only in its worst hours, from a fake one."""
 
 from __future__ import annotations
 

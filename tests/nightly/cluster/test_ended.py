@@ -1,4 +1,4 @@
-"""Ended investigations cost nothing, neither at idle nor at a start; changes of them are noticed all the same."""
+"""Ended investigations cost nothing, neither at idle nor at a start, and only the store says which have ended."""
 
 from __future__ import annotations
 

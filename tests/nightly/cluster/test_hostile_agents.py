@@ -1,4 +1,4 @@
-"""Agents with too few rights, with tokens that end, with hostile messages and in floods, at TARSy's MCP endpoint."""
+"""Agents with tokens that end, credentials of browsers and hostile messages, at TARSy's MCP endpoint."""
 
 from __future__ import annotations
 
@@ -206,87 +206,46 @@ DEEP = json.dumps(older("investigation_search", {"query": "X"}))
 HALF = "half of a surrogate pair"
 HOSTILE: dict[str, tuple[Any, dict[str, str], int, str]] = {
     "no body": (b"", {}, 400, "Parse error"),
-    "no JSON": (b"{", {}, 400, "Parse error"),
     "nothing but depth": (b"[" * 200_000, {}, 400, "Parse error"),
     "deep arguments": (DEEP.replace('"X"', "[" * 5000 + "]" * 5000).encode(), {}, 400, "Parse error"),
-    "arguments of some depth": (DEEP.replace('"X"', "[" * 100 + "]" * 100).encode(), {}, 200, "valid string"),
     "too many bytes": (older("wait", {"id": "x" * 600_000}), {}, 413, ""),
-    "as many bytes as fit": (older("wait", {"id": "x" * 500_000}), {}, 200, "id: Input should be a valid UUID"),
     "a batch": ([LIST, LIST], {}, 400, "Validation error"),
-    "a response": ({"jsonrpc": "2.0", "id": 1, "result": {}}, {}, 202, ""),
     "a call without id": (
         {"jsonrpc": "2.0", "method": "tools/call", "params": older("investigate", ALERT)["params"]},
         {},
         202,
         "",
     ),
-    "a notification": (
-        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
-        {},
-        202,
-        "",
-    ),
     "an unknown method": ({**LIST, "method": "tools/drop"}, {}, 200, "Method not found"),
-    "a method that is not offered": (
-        {**LIST, "method": "logging/setLevel", "params": {"level": "debug"}},
-        {},
-        200,
-        "Method",
-    ),
     "an unknown tool": (
         older("delete_everything", {}),
         {},
         200,
         "unknown tool: delete_everything; there are investiga",
     ),
-    "a long tool": (older("t" * 100_000, {}), {}, 200, "; there are investigations_list"),
-    "a tool that is no text": (older({"a": 1}, {}), {}, 200, "Invalid request parameters"),
     "a list of arguments": (older("wait", [1]), {}, 200, "Invalid request parameters"),
-    "no arguments": (older("wait", None), {}, 200, "id: Field required"),
     "many arguments": (
         older("wait", {f"{number}" * 20: 1 for number in range(4000)}),
         {},
         200,
         "; wait has id, seconds",
     ),
-    "many wrong phases": (older("investigations_list", {"phase": ["x"] * 50_000}), {}, 200, "at most 16 items"),
     "many namespaces": (older("chains_list", {"namespace": [1] * 50_000}), {}, 200, "at most 100 items"),
-    "wrong namespaces": (older("chains_list", {"namespace": ["../x"]}), {}, 200, "names of namespaces"),
     "a namespace that is gone": (older("investigate", {**ALERT, "namespace": "gone"}), {}, 200, "not served"),
-    "no namespace": (older("investigate", {**ALERT, "namespace": "A B"}), {}, 200, "no namespace has such a name"),
-    "a wait that is no number": (
-        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","arguments":{"id":"%s","seconds":NaN}}}'
-        % UNKNOWN.encode(),
-        {},
-        200,
-        "seconds: Input should be",
-    ),
     "a negative wait": (older("wait", {"id": UNKNOWN, "seconds": -1}), {}, 200, "greater than or equal to 0"),
     "an entry beyond all": (older("investigation_get", {"id": UNKNOWN, "after": 10**40}), {}, 200, "no investigation"),
-    "an id in another form": (older("wait", {"id": f"urn:uuid:{UNKNOWN}"}), {}, 200, "no investigation"),
     "a cursor that is made up": (
         older("investigations_list", {"cursor": "\u202e'; DROP TABLE work"}),
         {},
         200,
         "cursor",
     ),
-    "a time that is none": (older("investigations_list", {"since": "9" * 5000}), {}, 200, "since"),
-    "a search for nothing": (older("investigation_search", {"query": ""}), {}, 200, "q"),
     "a search for a zero byte": (older("investigation_search", {"query": "\0"}), {}, 200, ""),
-    "a search with a quote": (older("investigation_search", {"query": '"\\'}), {}, 200, ""),
     "half a character, older": (older("investigation_search", {"query": "\ud800"}), {}, 400, "Parse error"),
     "half a character": (*modern("investigation_search", {"query": "\ud800"}), 200, HALF),
-    "half a character in a key": (*modern("investigate", {**ALERT, "idempotency_key": "\ud800"}), 200, HALF),
-    "half a character in a list": (*modern("chains_list", {"namespace": ["\udfff"]}), 200, HALF),
-    "half a character as a name": (*modern("wait", {"\ud800": 1}), 200, "unknown arguments"),
     "a key with line ends": (older("investigate", {**ALERT, "idempotency_key": "a\r\nTarsy-Depth: 0"}), {}, 200, ""),
-    "a key that is too long": (older("investigate", {**ALERT, "idempotency_key": "k" * 300}), {}, 200, "255"),
-    "an unknown version": (LIST, {"MCP-Protocol-Version": "1999-01-01"}, 400, ""),
     "a session that is made up": (LIST, {"Mcp-Session-Id": "made-up"}, 200, "investigations_list"),
-    "no accepted type": (LIST, {"Accept": "text/html"}, 406, ""),
-    "only JSON accepted": (LIST, {"Accept": "application/json"}, 200, "investigations_list"),
     "another type": (LIST, {"Content-Type": "text/plain"}, 400, ""),
-    "a cursor of tools": ({**LIST, "params": {"cursor": "made-up"}}, {}, 200, "investigations_list"),
     "a file": (
         {**LIST, "method": "resources/read", "params": {"uri": "file:///etc/passwd"}},
         {},
@@ -302,22 +261,6 @@ HOSTILE: dict[str, tuple[Any, dict[str, str], int, str]] = {
         {},
         200,
         "not the id",
-    ),
-    "no such transcript": (
-        {**LIST, "method": "resources/read", "params": {"uri": f"tarsy://investigations/{UNKNOWN}/transcript"}},
-        {},
-        200,
-        "no investigation",
-    ),
-    "a subscription": (
-        {
-            **LIST,
-            "method": "subscriptions/listen",
-            "params": {"_meta": META, "notifications": {"toolsListChanged": True}},
-        },
-        {"MCP-Protocol-Version": VERSION, "Mcp-Method": "subscriptions/listen"},
-        404,
-        "",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""The page of the list over a real API server: forms with empty fields, names of objects, deleted investigations."""
+"""The page of the list over a real API server: names of objects, deleted investigations."""
 
 from __future__ import annotations
 

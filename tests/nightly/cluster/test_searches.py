@@ -1,4 +1,4 @@
-"""Many searches at once, and slow ones: other callers do not wait for them, and each search is told its outcome."""
+"""Many searches at once: other callers do not wait for them, and each search is told its outcome."""
 
 from __future__ import annotations
 

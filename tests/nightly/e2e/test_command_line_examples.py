@@ -1,4 +1,4 @@
-"""The example of each command's help, run as it stands; `tarsy check`; names in a shell, as kubectl completes them."""
+"""The example of each command's help, run as it stands; names in a shell, as kubectl completes them."""
 
 from __future__ import annotations
 

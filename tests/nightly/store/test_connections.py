@@ -1,4 +1,4 @@
-"""Connections that are slow, silent or many: any caller that reaches the port can open them."""
+"""Requests that come slowly and bodies that are large: any caller that reaches the port can send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of an investigation in unusual states, in a real Chromium: hidden, far behind, long, suspended, failed."""
+"""The page of an investigation that was hidden, in a real Chromium: it resumes, or loads itself anew."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from support import browser as browsers
 from support import stories
 from support.investigated import World, collection, commit, joined
 from tarsy.transcript import entries
-
-EVENTS = 5000
-"""Elements of a page with all of EVENTS events."""
-"""Bytes of the first page of EVENTS events, uncompressed."""
 
 
 def agent_log(*, calls: int, execution: str = "one", stage: str = "analysis") -> Iterator[entries.Entry]:

@@ -1,4 +1,4 @@
-"""Rules of receivers that name chains, beside the chains of a real API server, as the warnings of the system show."""
+"""Rules of receivers that name chains: those that no chain can match are warnings."""
 
 from __future__ import annotations
 
