@@ -1,16 +1,13 @@
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import subprocess
-import sys
 import textwrap
 import uuid
 from pathlib import Path
 
 import pytest
-from tarsy_dev import assets, cache
+from tarsy_dev import assets
 
 FILES = {
     "go.mod": """
@@ -47,17 +44,6 @@ FILES = {
     "kubernetes/go.mod": "module k8s.io/kubernetes\n",
 }
 
-# Go runs its compiler by it. It holds the second package until `release` is closed, and then gives up.
-HOLDING_COMPILER = """
-    #!/bin/sh
-    if [ "$TOOLEXEC_IMPORTPATH" = example.test/tiny/second ] && [ "$2" != -V=full ] && [ -e held ]; then
-      echo held > held
-      cat release
-      exit 1
-    fi
-    exec "$@"
-"""
-
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
@@ -73,45 +59,6 @@ def _source(folder: Path) -> Path:
         path.write_text(textwrap.dedent(text).lstrip())
     shutil.copy(assets.SOURCE / "build.sh", folder)
     return folder
-
-
-def test_a_build_that_is_killed_in_the_middle_goes_on_where_it_was(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ours = """
-        import functools, pathlib, sys
-        from tarsy_dev import assets, cache
-        source, target = map(pathlib.Path, sys.argv[1:])
-        cache.made(target, functools.partial(assets.build, source), notice="building")
-    """
-    target = tmp_path / "made" / "controlplane-1"
-    held, release, compiler = tmp_path / "held", tmp_path / "release", tmp_path / "compiler"
-    os.mkfifo(held)
-    os.mkfifo(release)
-    compiler.write_text(
-        textwrap.dedent(HOLDING_COMPILER)
-        .lstrip()
-        .replace("held ]", f"{held} ]")
-        .replace("> held", f"> {held}")
-        .replace("cat release", f"cat {release}")
-    )
-    compiler.chmod(0o755)
-    flags = f"{os.environ.get('GOFLAGS', '')} -toolexec={compiler}"
-    first = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(ours), source, target], env={**os.environ, "GOFLAGS": flags}
-    )
-    with first, held.open() as pipe:
-        assert pipe.readline() == "held\n"
-        first.kill()
-    held.unlink()
-    release.open("w").close()
-    assert not target.exists()
-
-    cache.made(target, lambda folder: assets.build(source, folder), notice="building")
-    assert re.search(r"compiling packages: \d+ of \d+, 1 left", capsys.readouterr().err)
-    done = subprocess.run([target / "kubectl"], check=True, capture_output=True, text=True)
-    assert done.stderr.startswith("second after ")
-    assert sorted(path.name for path in target.parent.iterdir()) == ["controlplane-1", "controlplane-1.lock"]
 
 
 def test_programs_that_cannot_be_fetched_are_built_with_the_reason_in_one_line(

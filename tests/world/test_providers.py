@@ -214,19 +214,6 @@ async def test_a_call_in_the_forced_conclusion_comes_through_and_does_not_spoil_
     assert kinds.text_of(events) == "Done."
 
 
-async def test_white_space_alone_is_an_answer_like_any_other(kind: kinds.Kind) -> None:
-    async with model.serve(lambda _: model.Answer(text=" \n\t")) as server, kinds.opened(kind, server.url) as source:
-        assert kinds.text_of(await kinds.events(source)) == " \n\t"
-
-
-async def test_ten_megabytes_of_text_are_read_to_the_end(kind: kinds.Kind) -> None:
-    async with model.serve(lambda _: model.Flood(megabytes=10)) as server, kinds.opened(kind, server.url) as source:
-        size = 0
-        async for event in source.stream(kinds.REQUEST):
-            size += len(event.text) if isinstance(event, provider.Text) else 0
-    assert size > 9_000_000
-
-
 IDS = st.one_of(st.just("call_0"), st.text(max_size=8))
 ARGUMENTS = st.one_of(st.text(max_size=12), st.dictionaries(st.text(max_size=3), st.integers()).map(json.dumps))
 NAMES = st.one_of(st.sampled_from([tool.name for tool in kinds.TOOLS]), st.text(max_size=80).map(messages.storable))

@@ -120,8 +120,7 @@ async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_pa
         watch = reload.Watch(file, environment={}, other_files=platform_file.files_beside)
         now = platform_file.PlatformFile(watch, unusable=lambda _: {})
         servers = pool.Pool(
-            platforms.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}),
-            secrets=NO_SECRETS,
+            platforms.Platform(mcp_servers={"tools": now.platform.mcp_servers["tools"]}), secrets=NO_SECRETS
         )
 
         async def prepare(loaded: platforms.Platform, _: platform_file.Unusable) -> platform_file.Prepared:

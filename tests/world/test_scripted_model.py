@@ -49,10 +49,7 @@ class Sdk:
         return {"model": self.model, "contents": contents, "config": config}
 
     async def stream(
-        self,
-        *contents: types.Content,
-        into: list[types.GenerateContentResponse] | None = None,
-        **settings: Any,
+        self, *contents: types.Content, into: list[types.GenerateContentResponse] | None = None, **settings: Any
     ) -> list[types.GenerateContentResponse]:
         """All pieces; `into` has those that came before an error too."""
         chunks = [] if into is None else into
@@ -61,9 +58,6 @@ class Sdk:
         ):
             chunks.append(chunk)  # a comprehension would keep nothing when the stream breaks
         return chunks
-
-    async def ask(self, *contents: types.Content, **settings: Any) -> types.GenerateContentResponse:
-        return await self.client.aio.models.generate_content(**self.request(list(contents), **settings))
 
 
 @contextlib.asynccontextmanager
@@ -111,20 +105,6 @@ def results(content: types.Content, *, names: list[str] | None = None) -> types.
     )
 
 
-async def test_an_answer_arrives_in_order_as_thoughts_text_and_parallel_calls() -> None:
-    answer = model.Answer(thoughts="**Looking**", text="I will look.", calls=CALLS, chunk=6)
-    async with talking(model.answers(answer)) as (_, sdk):
-        got = parts(await sdk.stream(user()))
-    assert "".join(part.text or "" for part in got if part.thought) == "**Looking**"
-    assert [part.text for part in got if part.text and not part.thought] == ["I will", " look."]
-    calls = [part for part in got if part.function_call]
-    assert [(c.function_call.name, c.function_call.args) for c in calls if c.function_call] == [
-        (call.name, call.args) for call in CALLS
-    ]
-    assert calls[0].thought_signature is not None
-    assert calls[1].thought_signature is None
-
-
 async def test_signatures_make_the_round_trip_over_two_turns_and_through_json() -> None:
     looks = model.Answer(calls=CALLS)
     async with talking(model.answers(looks, looks, "the end")) as (server, sdk):
@@ -139,34 +119,9 @@ async def test_signatures_make_the_round_trip_over_two_turns_and_through_json() 
     assert final[-1].thought_signature
 
 
-async def test_usage_is_derived_from_the_request_and_the_last_counts_are_the_whole() -> None:
-    answer = model.Answer(thoughts="so many thoughts", text="root cause", chunk=3)
-    async with talking(model.answers(answer)) as (_, sdk):
-        runs = [await sdk.stream(user()), await sdk.stream(user())]
-    last, again = (run[-1].usage_metadata for run in runs)
-    assert last == again
-    assert last is not None
-    assert last.thoughts_token_count == 4
-    assert last.candidates_token_count == 3
-    assert last.total_token_count == 4 + 3 + (last.prompt_token_count or 0)
-    first = runs[0][0].usage_metadata
-    assert first is not None
-    assert first.candidates_token_count is None, "counts of earlier pieces are not the whole"
-
-
-async def test_an_answer_that_is_not_streamed_has_the_same_parts() -> None:
-    async with talking(model.answers(model.Answer(thoughts="hm", text="look", calls=CALLS))) as (_, sdk):
-        answer = await sdk.ask(user())
-    kinds = ["call" if part.function_call else "thought" if part.thought else "text" for part in parts([answer])]
-    assert kinds == ["thought", "text", "call", "call"]
-
-
 @pytest.mark.parametrize(
     ("signature", "message"),
-    [
-        (None, "Function call is missing a thought_signature"),
-        (b"0" * 44, "Corrupted thought signature"),
-    ],
+    [(None, "Function call is missing a thought_signature"), (b"0" * 44, "Corrupted thought signature")],
     ids=["lost", "changed"],
 )
 async def test_a_signature_that_does_not_come_back_as_it_was_is_refused(signature: bytes | None, message: str) -> None:
@@ -200,10 +155,8 @@ async def test_calls_of_an_earlier_exchange_need_no_signature() -> None:
         (lambda content: [user(), results(content)], "immediately after a function call turn"),
         (lambda content: [user(), content, user("go on")], "number of function response parts"),
         (lambda content: [user(), content, results(content, names=["a", "b"])], "answer the calls of their turn"),
-        (lambda _: [types.Content(role="tool", parts=[types.Part(text="x")])], "valid role: user, model"),
-        (lambda _: [types.Content(role="user", parts=[])], "parts must not be empty"),
     ],
-    ids=["ends with the model", "no calls", "no responses", "other names", "role", "no parts"],
+    ids=["ends with the model", "no calls", "no responses", "other names"],
 )
 async def test_a_conversation_that_gemini_refuses_is_refused(conversation: Any, message: str) -> None:
     async with talking(model.answers(model.Answer(calls=CALLS), "the end")) as (_, sdk):
@@ -231,13 +184,3 @@ async def test_fields_are_known_in_camel_and_snake_case_and_others_are_refused()
         assert refused["error"]["message"].endswith('Unknown name "systemPrompt": Cannot find field.')
         assert (await post(server.url, "{"))[0] == 400
         assert (await post(server.url, {"contents": []}))[1]["error"]["message"].endswith("is not specified\n")
-
-
-async def test_an_error_shows_its_code_message_and_both_ways_of_retry_after() -> None:
-    async with talking(model.answers(model.HttpError(status=429, retry_after=7))) as (_, sdk):
-        with pytest.raises(errors.ClientError) as raised:
-            await sdk.stream(user())
-    assert (raised.value.code, raised.value.status) == (429, "RESOURCE_EXHAUSTED")
-    assert raised.value.response is not None
-    assert raised.value.response.headers["Retry-After"] == "7"
-    assert raised.value.details["error"]["details"][0]["retryDelay"] == "7s"

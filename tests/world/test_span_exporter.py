@@ -113,15 +113,6 @@ async def test_batches_are_bounded_by_count_and_size_and_nothing_is_left(soon: N
         assert exporter.sent == 1203
 
 
-async def test_spans_of_one_moment_share_a_request() -> None:
-    async with collectors.collector() as collector, exporting(destination(collector.url)) as exporter:
-        for number in range(20):
-            exporter.emit([span(number)])
-            await asyncio.sleep(0)
-        await done(exporter, 20)
-        assert collector.sizes == [20]
-
-
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
 async def test_a_busy_collector_is_asked_again(soon: None, status: int) -> None:
     def answer(_: web.Request) -> web.Response:
@@ -167,34 +158,6 @@ async def test_spans_that_a_collector_rejects_are_counted(soon: None, caplog: py
         await exporter.close()
     assert (exporter.sent, exporter.lost) == (1, 2)
     assert losses(caplog) == [(2, "the collector rejected them")]
-
-
-@pytest.mark.parametrize("body", [b"", b"\xff\xff\xff", b"<html>ok</html>", b"x" * 10_000_000])
-async def test_garbage_in_an_answer_harms_nothing(soon: None, body: bytes) -> None:
-    async with collectors.collector(answer=lambda _: web.Response(body=body)) as collector:
-        exporter = span_exporter.SpanExporter(destination(collector.url))
-        exporter.emit([span()])
-        await exporter.close()
-        assert exporter.sent == 1
-
-
-async def garbled(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answer what is no HTTP."""
-    await reader.read(1024)
-    writer.write(b"\x00garbage\r\n\r\n")
-    writer.close()
-
-
-async def test_server_that_does_not_speak_http_is_a_collector_that_cannot_be_reached(
-    soon: None, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(span_exporter, "RETRY_SECONDS", 0.0)
-    server = await asyncio.start_server(garbled, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    async with server, exporting(destination(f"http://127.0.0.1:{port}")) as exporter:
-        exporter.emit([span()])
-        await done(exporter, 1)
-    assert losses(caplog)[0][1].startswith("the collector cannot be reached")
 
 
 async def test_a_queue_that_is_full_drops_and_counts_and_says_so_once(
@@ -263,14 +226,6 @@ async def test_a_dead_collector_costs_a_stop_two_seconds_at_most(
     assert reason.startswith("the process stops: ")
 
 
-async def test_an_emitter_never_waits_for_a_collector_that_hangs() -> None:
-    async with collectors.collector(hangs=True) as collector, exporting(destination(collector.url)) as exporter:
-        exporter.emit([span()])
-        await collector.is_asked(1)
-        exporter.emit([span(1)])  # no coroutine: it returns at once
-        assert exporter.lost == 0
-
-
 async def test_spans_that_waited_are_sent_after_an_outage(soon: None, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with collectors.collector(answer=lambda _: web.Response(status=503)) as collector:
@@ -296,18 +251,3 @@ async def test_netrc_is_not_read_and_the_environments_proxy_is_not_asked_by_itse
         exporter.emit([span()])
         await collector.has(1)
         assert "Authorization" not in collector.headers[0]
-
-
-async def test_a_lookup_that_hangs_is_waited_for_by_no_stop() -> None:
-    """The lookup runs in a thread of its own, which ends with the process."""
-    resolver = span_exporter.DaemonResolver()
-    (address,) = await resolver.resolve("127.0.0.1", 4318)
-    assert (address["host"], address["port"]) == ("127.0.0.1", 4318)
-    for name in ("a" * 70 + ".invalid", "127.0.0.256"):
-        with pytest.raises(OSError, match=r"[Nn]ame|label"):
-            await resolver.resolve(name, 4318)
-
-
-def test_sending_is_left_to_the_exporter_alone() -> None:
-    """`emit` is no coroutine: nothing that commits can wait for it."""
-    assert not asyncio.iscoroutinefunction(span_exporter.SpanExporter.emit)

@@ -97,12 +97,6 @@ async def test_failures_are_errors_of_httpx2(answer: bytes | None, raised: type[
             await http.post("/", content=b"{}")
 
 
-async def test_an_address_where_nobody_listens_is_a_connection_that_is_not_made() -> None:
-    async with httpx2.AsyncClient(transport=transport.Transport("http://127.0.0.1:1")) as http:
-        with pytest.raises(httpx2.ConnectError):
-            await http.get("http://127.0.0.1:1")
-
-
 async def test_a_body_that_is_left_early_ends_its_connection() -> None:
     async with client(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nhello", OK) as (http, server):
         async with http.stream("GET", "/") as response:
