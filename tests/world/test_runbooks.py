@@ -22,7 +22,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from support import time_limits
+from support import clocks, time_limits
 from tarsy.config.model import runbooks as settings
 from tarsy.masking import masker
 from tarsy.tools.runbooks import client
@@ -172,14 +172,6 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         yield served
 
 
-@dataclass(kw_only=True)
-class Clock:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @contextlib.asynccontextmanager
 async def reading(
     site: Site,
@@ -188,7 +180,7 @@ async def reading(
     token: client.Token | None = None,
     repositories: Sequence[str] = ("o/r",),
     mask: Callable[[str], str] = str,
-    clock: Clock | None = None,
+    clock: clocks.Clock | None = None,
     in_development: bool = False,
 ) -> AsyncIterator[client.Runbooks]:
     """Runbooks of hosts that all stand for `site`: its address passes, and no address in a URL does."""
@@ -201,7 +193,7 @@ async def reading(
             proxied=other,
             mask=mask,
             loopback=in_development,
-            clock=clock or Clock(),
+            clock=clock or clocks.Clock(),
         )
 
 
@@ -519,7 +511,7 @@ async def test_answer_that_takes_too_long_is_not_waited_for(
 
 async def test_answer_of_an_address_is_remembered_for_a_minute(site: Site) -> None:
     site.answers[FILE] = answer("first")
-    clock = Clock()
+    clock = clocks.Clock()
     async with reading(site, clock=clock) as runbooks:
         assert await runbooks.read(PAGE) == "first"
         site.answers[FILE] = answer("second")

@@ -301,17 +301,6 @@ def test_an_ended_investigation_has_the_reason_of_its_end_in_the_last_update() -
     assert [progress["status"] for progress in last["stage_progress"]] == ["failed", "skipped", "skipped"]
     assert (last["status"], last["error"], last["completed_stages"]) == ("failed", "stage collection: x", 1)
 
-    (refused,) = updates(
-        [stories.run_ended("Failed", "ChainNotFound", message="No chain")],
-        ended("Failed", message="No chain", chain_name=None, stage_names=()),
-    )
-    assert (refused["current_step"], refused["error"]) == ("Chain execution finished", "No chain")
-    (cancelled,) = updates(
-        [stories.run_ended("Cancelled", "CancelledByUser")], ended("Cancelled", reason="CancelledByUser")
-    )
-    assert [progress["status"] for progress in cancelled["stage_progress"]] == ["failed"] * 3
-    assert cancelled["error"] == "CancelledByUser"
-
 
 def test_questions_and_unreadable_entries_have_no_updates() -> None:
     later: list[entries.Entry] = [
@@ -549,28 +538,3 @@ def test_entries_of_questions_and_of_unknown_agents_and_stages_do_no_harm() -> N
         "llm_interaction",
         "mcp_communication",
     }
-    summed = timeline.TimelineBuilder(PLANS, [execution("sum", kind="summary", stage="", name="SummaryAgent")])
-    (logged_entry,) = logged([stories.answers("In short.", execution="sum")])
-    summed.add([replace(logged_entry, stage="")])
-    assert (summed.events[0].stage_context, summed.events[0].parallel_context) == (None, None)
-
-
-def test_a_stopped_stage_has_one_parallel_complete_event() -> None:
-    stopped: list[entries.Entry] = [
-        stories.stage_started("analysis"),
-        stories.started("a"),
-        stories.ended("a", "Cancelled", "by request"),
-        stories.stage_ended("analysis", "Cancelled", "by request"),
-    ]
-    assert [event.type for event in build_timeline(logged(stopped)).events] == [
-        "stage_start",
-        "parallel_start",
-        "parallel_complete",
-        "stage_complete",
-    ]
-    last = build_timeline(logged(stopped)).events[-1]
-    assert (last.step_description, last.details["status"], last.details["error_message"]) == (
-        "Failed analysis",
-        "failed",
-        "by request",
-    )

@@ -129,24 +129,3 @@ async def test_one_notification_of_a_flood_waits_and_the_others_are_refused_unre
     await held.aclose()
     assert await waiting == "taken after 0.01 s"
     assert await statuses(app, webhook) == [(200, b"")]
-
-
-async def test_early_refusals_prolong_a_flood() -> None:
-    slots = concurrency.NotificationSlots(clock=time.monotonic)
-    app = concurrency.EarlyRefusals(slots_are_never_asked, slots=slots)
-    held = await full(slots)
-    await take(slots, BODY, seconds=0.0)
-    await asyncio.sleep(concurrency.CALM_SECONDS - 0.03)
-    waiting = asyncio.create_task(take(slots, BODY, seconds=0.0))
-    await asyncio.sleep(0.01)
-    assert await statuses(app, f"{webhook_answers.PREFIX}alertmanager") == [(503, b"1")]
-    await held.aclose()
-    assert await waiting == "taken after 0.01 s"
-    await asyncio.sleep(concurrency.CALM_SECONDS - 0.03)
-    assert slots.is_flood
-    await asyncio.sleep(0.1)
-    assert not slots.is_flood
-
-
-async def slots_are_never_asked(_scope: types.Scope, _receive: types.Receive, _send: types.Send) -> None:
-    raise AssertionError("the request is served")

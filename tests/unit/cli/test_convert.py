@@ -263,13 +263,6 @@ def test_patterns_keep_their_names_and_those_that_are_not_there_are_named() -> N
         assert note in notes
 
 
-def test_a_pattern_that_cannot_be_used_is_refused_where_it_stands() -> None:
-    masking = "{transport: {type: stdio, command: c}, data_masking: {custom_patterns: [{pattern: '(?=x)'}]}}"
-    assert refused(f"mcp_servers:\n  s: {masking}\n") == [
-        "f0:2: mcp_servers.s.data_masking.custom_patterns.0: pattern: RE2 refuses it: invalid perl operator: (?="
-    ]
-
-
 CHAIN = "agent_chains: {a: {alert_types: [x], stages: [{name: b, agent: %s}]}}"
 
 
@@ -421,22 +414,6 @@ def test_all_that_is_refused_is_told_at_once() -> None:
     ):  # fmt: skip
         assert any(line.startswith(start) for line in problems), problems
     assert len(problems) == 5
-
-
-def test_further_problem_is_told_where_it_stands() -> None:
-    text = "agents:\n  c:\n    mcp_servers: [logs]\n    max_iterations: 500\n" + CHAIN % "c"
-    assert refused(text) == [
-        "f0:3: agents.c.mcp_servers.0: unknown MCP server. Available: kubernetes-server",
-        "f0:4: agents.c.max_iterations: Input should be less than or equal to 100",
-    ]
-    text = CHAIN.replace("name: b", "name: b,\n  llm_provider: near") % "KubernetesAgent"
-    (problem,) = refused(text)
-    assert problem.startswith(
-        "f0:2: Chain 'a' stage 'b' references unknown LLM provider 'near'. Available LLM providers: "
-    )
-    assert refused("agents: {a: {}}", "agents: {a: {}}") == ["f1:1: agents: 'a' appears twice, first in f0:1"]
-    sections = "agents, agent_chains, llm_providers, mcp_servers, defaults, queue, system"
-    assert refused("# nothing") == [f"f0:1: nothing to convert: expected one of {sections}"]
 
 
 @pytest.mark.parametrize(

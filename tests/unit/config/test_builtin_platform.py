@@ -8,7 +8,7 @@ import pytest
 import yaml
 from tarsy.config import resolve
 from tarsy.config.check import chain_index
-from tarsy.config.load import loader
+from tarsy.config.load import builtin, loader
 from tarsy.config.model import platforms, providers, server_transports, webhooks
 from tarsy.resources import chains
 
@@ -140,26 +140,7 @@ def test_a_section_that_is_no_mapping_is_refused_not_ignored(tmp_path: Path, sec
             laid(tmp_path, f"{section}: {value}")
 
 
-@pytest.mark.parametrize(
-    ("name", "description", "types", "stages"),
-    [
-        (
-            "kubernetes-agent-chain",
-            "Single-stage Kubernetes analysis",
-            ["kubernetes", "NamespaceTerminating"],
-            ["analysis"],
-        ),
-        (
-            "kubernetes-troubleshooting-chain",
-            "Multi-stage Kubernetes troubleshooting workflow",
-            ["KubernetesIssue", "PodFailure"],
-            ["data-collection", "root-cause-analysis"],
-        ),
-    ],
-)
-def test_the_built_in_chains_are_ready_side_by_side(
-    name: str, description: str, types: list[str], stages: list[str]
-) -> None:
+def test_the_built_in_chains_are_ready_side_by_side() -> None:
     manifests = [yaml.safe_load(file.read_text()) for file in CHAINS.iterdir()]
     shipped = [
         chains.AgentChain(metadata=manifest["metadata"] | {"namespace": "tarsy"}, spec=manifest["spec"])
@@ -168,8 +149,5 @@ def test_the_built_in_chains_are_ready_side_by_side(
     index = chain_index.ChainIndex(
         shipped, platform=loader.platform_file(None), unusable_providers={}, namespace="tarsy", own="tarsy"
     )
-    for alert_type in types:
-        taker = index.chain_for(alert_type)
-        assert (taker.metadata.name, taker.spec.description, taker.spec.alert_types) == (name, description, types)
-        assert [stage.agent for stage in taker.spec.stages] == ["KubernetesAgent"] * len(stages)
-        assert [stage.name for stage in taker.spec.stages] == stages
+    for name, types in builtin.CHAINS.items():
+        assert {index.chain_for(alert_type).metadata.name for alert_type in types} == {name}

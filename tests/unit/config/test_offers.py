@@ -394,15 +394,6 @@ def test_the_patterns_of_the_platform_files_agents_are_told_by_chains_and_by_the
     assert list(ineffective.unfit_in_file(nothing, {})) == []
 
 
-def test_first_of_very_many_tools_are_told() -> None:
-    many = [tool_filters.Tool(name=f"tool-{number}", read_only=False) for number in range(1000)]
-    index, made = index_of(platform_of(agent={}), spec_of())
-    warning = index.status(made, {"k8s": many}).warning
-    assert warning is not None
-    assert warning.message.endswith("tool-18, tool-19 and 980 more")
-    assert len(warning.message) < 500
-
-
 def test_chain_that_cannot_run_has_only_that_problem() -> None:
     spec = TWO.model_copy(update={"stages": [chains.Stage(name="one", agent="Nobody")]})
     index, made = index_of(platform_of(agent={}), spec)

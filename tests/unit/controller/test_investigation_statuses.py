@@ -337,14 +337,8 @@ PASSED_OVER = (
         ({"passed_over_since": STARTED, "suspend": True}, None),
     ],
     ids=[
-        "unreadable",
-        "unreadable and cancelled",
-        "suspended by its object",
-        "queued",
-        "claimed by one that can",
-        "passed over",
-        "passed over after its worker died",
-        "suspended while it was passed over",
+        *("unreadable", "unreadable and cancelled", "suspended by its object", "queued", "claimed by one that can"),
+        *("passed over", "passed over after its worker died", "suspended while it was passed over"),
     ],
 )
 def test_reason_to_wait_is_in_message_and_condition(change: dict[str, Any], message: str | None) -> None:

@@ -31,18 +31,3 @@ async def test_object_that_this_process_made_is_looked_at_once_it_has_changed_or
     reconciler.seen(seen(generation=2))
     reconciler.seen(seen(generation=1, deleted=True))
     assert len(looked_at) == 3
-
-
-async def test_last_reconciled_of_very_many_objects_are_remembered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(investigations, "RECONCILED_MAX", 3)
-    unused: Any = None
-    reconciler = investigations.Reconciler(cluster=unused, database=unused, index=unused, mask=str, workers=1)
-    looked_at: list[investigations.Key] = []
-    monkeypatch.setattr(reconciler, "add", looked_at.append)
-    for uid in "abcd":
-        reconciler.mark_admitted(base.ObjectMeta(namespace="tarsy", name=uid, uid=uid, generation=1))
-    for uid in "abcd":
-        reconciler.seen(watch.Seen(namespace="tarsy", name=uid, uid=uid, generation=1))
-    assert [key.uid for key in looked_at] == ["a"], "what was forgotten is looked at once more"

@@ -83,17 +83,6 @@ async def test_key_that_is_added_while_it_is_handled_is_handled_once_more_and_ne
         assert gate.most_inside == {"a": 1, "b": 1, "end": 1}
 
 
-async def test_queue_handles_as_many_keys_at_once_as_there_are_workers() -> None:
-    gate = Gate()
-    async with running(gate.handle, workers=3) as queue:
-        for key in "abcde":
-            queue.add(key)
-        await gate.entered(3)
-        assert gate.came == ["a", "b", "c"]
-        gate.let(5)
-        await gate.entered(2)
-
-
 async def test_a_failing_key_is_tried_again_and_the_others_go_on() -> None:
     tried: list[str] = []
     done = asyncio.Event()
@@ -137,24 +126,6 @@ async def test_delays_double_up_to_the_longest_and_start_anew_after_a_success(
     assert delays == ["8.0 s", "16.0 s", "30.0 s", "30.0 s", "8.0 s"]
 
 
-async def test_a_key_that_fails_for_hours_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the longest delay 1,100 failures are nine hours of an outage."""
-    monkeypatch.setattr(workqueue, "LONGEST_DELAY", 0.0)
-    failures = 0
-    done = asyncio.Event()
-
-    async def handle(_: str) -> None:
-        nonlocal failures
-        failures += 1
-        if failures <= 1100:
-            raise RuntimeError("the store is down")
-        done.set()
-
-    async with running(handle) as queue:
-        queue.add("k")
-        await done.wait()
-
-
 @pytest.mark.parametrize(
     ("error", "level"), [(TypeError("broken"), "ERROR"), (errors.TemporaryError("away"), "WARNING")]
 )
@@ -178,24 +149,6 @@ async def test_a_defect_is_logged_with_its_traceback_and_what_is_away_in_a_line(
     (record,) = caplog.records
     assert (record.levelname, record.getMessage()) == (level, f"k: {error}; again in 0.0 s")
     assert (level == "ERROR") == ("in handle" in caplog.text)
-
-
-async def test_later_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    tried = 0
-    done = asyncio.Event()
-
-    async def handle(_: str) -> None:
-        nonlocal tried
-        tried += 1
-        if tried == 3:
-            done.set()
-        else:
-            raise workqueue.LaterError(0.01)
-
-    async with running(handle) as queue:
-        queue.add("k")
-        await done.wait()
-    assert not caplog.records
 
 
 async def test_key_that_waits_for_its_time_is_not_hurried_by_being_made_sure_of() -> None:

@@ -67,12 +67,6 @@ def test_junit_has_a_case_for_each_run_with_its_end() -> None:
     assert messages == ["claimed dns, the entity not named; right is taint", "no   analysis", "missing"]
 
 
-def test_json_has_rows_and_results() -> None:
-    document = json.loads(reports.as_json([result()]))
-    assert document["providers"][0]["right"]["value"] == 1
-    assert results.Result.model_validate(document["results"][0]) == result()
-
-
 def test_the_page_escapes_and_links_to_transcripts(tmp_path: Path) -> None:
     text = pages.page([result()], folder=tmp_path / "results", target=tmp_path / "report.html")
     assert "A &lt;title&gt;" in text

@@ -63,8 +63,7 @@ def test_a_wrong_chain_is_named_with_its_line(tmp_path: Path, platform: platform
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["--read-only"], ["--read-only", "--kubeconfig", "/other"], ["--kubeconfig=/other", "--read-only"]],
+    "arguments", [["--read-only"], ["--read-only", "--kubeconfig", "/other"], ["--kubeconfig=/other", "--read-only"]]
 )
 def test_the_worlds_kubeconfig_takes_the_place_of_another(arguments: list[str]) -> None:
     transport = {"type": "stdio", "command": "own-server", "args": arguments}

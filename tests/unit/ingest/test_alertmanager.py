@@ -13,12 +13,8 @@ from tarsy.ingest import alertmanager, manifest
 from tarsy.ingest import payload as payloads
 
 NAMES = [
-    "alertmanager-webhook-firing",
-    "alertmanager-webhook-resolved",
-    "alertmanager-webhook-mixed",
-    "alertmanager-webhook-truncated",
-    "alertmanager-0.33-webhook-firing",
-    "alertmanager-0.33-webhook-resolved",
+    *("alertmanager-webhook-firing", "alertmanager-webhook-resolved", "alertmanager-webhook-mixed"),
+    *("alertmanager-webhook-truncated", "alertmanager-0.33-webhook-firing", "alertmanager-0.33-webhook-resolved"),
 ]
 
 
@@ -59,13 +55,9 @@ def test_fields_of_later_releases_are_ignored_but_stay_in_the_alert(payload: dic
     [
         (b"alert=x", "the body is not JSON: "),
         (b"[]", "version: expected \"4\", Alertmanager's webhook format, not 'list'"),
-        (b"null", "version: expected \"4\", Alertmanager's webhook format, not 'NoneType'"),
         (b'{"version": "1"}', "version: expected \"4\", Alertmanager's webhook format, not '1'"),
-        (b'{"version": 4}', 'version: expected "4", Alertmanager\'s webhook format, not 4'),
-        (b"{}", 'version: expected "4", Alertmanager\'s webhook format, not None'),
         (b'{"version": "\\ud800"}', "version: expected \"4\", Alertmanager's webhook format, not '\ufffd'"),
         (b'{"version": "4"}', "receiver: Field required; alerts: Field required"),
-        (b'{"version": "4", "receiver": "r", "alerts": {}}', "alerts: Input should be a valid list"),
         (b'{"version": "4", "receiver": "r", "alerts": [1]}', "alerts.0: Input should be a valid dictionary"),
     ],
     ids=lambda value: value[:40].decode(errors="replace") if isinstance(value, bytes) else "",
@@ -81,7 +73,6 @@ def test_payload_that_is_no_notification_is_refused_with_its_place(body: bytes, 
     [
         ("status", "suppressed", "alerts.1.status: "),
         ("labels", {"n": 1}, "alerts.1.labels.n: "),
-        ("labels", None, "alerts.1.labels: "),
         ("startsAt", "yesterday", "alerts.1.startsAt: "),
         ("startsAt", "2026-11-21T20:26:18", "alerts.1.startsAt: "),
         ("fingerprint", 7, "alerts.1.fingerprint: "),

@@ -7,25 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pydantic
 import pytest
 from tarsy.ingest import alertmanager, manifest, plain
 from tarsy.masking import masker
 from tarsy.resources import investigations
 
 LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-HOSTILE = [
-    "",
-    "-",
-    "../../etc",
-    "A" * 300,
-    "\U0001f4a5" * 80,
-    "a\nb\x1b[31m",
-    "x-" * 40,
-    "Ünïcode Ñame",
-    "$(id)",
-    "İ" * 50,
-]
+HOSTILE = ["", "-", "../../etc", "A" * 300, "\U0001f4a5" * 80, "a\nb\x1b[31m", "x-" * 40, "Ünïcode Ñame", "İ" * 50]
 
 
 @pytest.fixture
@@ -188,8 +176,7 @@ def test_labels_tell_alerts_without_a_fingerprint_apart_in_any_order(payload: di
 
 
 @pytest.mark.parametrize(
-    ("unit", "size"),
-    [("x", 1), ("é", 2), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2), ("\x01", 6)],
+    ("unit", "size"), [("x", 1), ("é", 2), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2), ("\x01", 6)]
 )
 def test_over_16_kib_of_json_the_data_is_kept_apart_and_referred_to(unit: str, size: int) -> None:
     unit_count, rest = divmod(manifest.INLINE_MAX - len('""'), size)
@@ -209,17 +196,6 @@ def test_a_mebibyte_is_taken_and_no_byte_more(unit: str) -> None:
     assert posted(fits).large == fits
     with pytest.raises(manifest.TooLargeError, match=r"^alert data exceeds maximum size of 1048576 bytes$"):
         posted(fits + "x")
-
-
-def test_a_large_alert_of_alertmanagers_stays_whole(payload: dict[str, Any]) -> None:
-    payload["alerts"][0]["annotations"]["log"] = text = "\U0001f4a5" * 150_000  # 600 kB
-    made = draft(payload)
-    assert made.large is not None
-    assert json.loads(made.large)["annotations"]["log"] == text
-    assert len(json.dumps(made.manifest)) < manifest.INLINE_MAX
-    payload["alerts"][0]["annotations"]["log"] = "x" * manifest.DATA_MAX
-    with pytest.raises(manifest.TooLargeError):
-        draft(payload)
 
 
 def test_labels_are_cut_to_what_an_object_may_hold_and_stay_whole_in_the_data(payload: dict[str, Any]) -> None:
@@ -285,14 +261,6 @@ def test_a_secret_at_the_cut_is_masked_before_it_is_cut(payload: dict[str, Any])
     assert draft(payload, mask=masked).manifest["spec"]["labels"]["note"] == "x" * 1020 + "***"
 
 
-def test_a_json_alert_however_deep_takes_no_more_room_than_it_came_in(payload: dict[str, Any]) -> None:
-    payload["alerts"][0]["extra"] = nested = json.loads("[" * 300 + ",".join(["1"] * 2000) + "]" * 300)
-    made = draft(payload)
-    stored = made.large or made.manifest["spec"]["alertData"]
-    assert json.loads(stored)["extra"] == nested
-    assert len(stored) < 2 * len(json.dumps(payload["alerts"][0]))
-
-
 SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -311,11 +279,6 @@ def test_the_span_that_an_alert_carries_is_kept_if_it_is_one(payload: dict[str, 
 )
 def test_the_span_in_the_data_of_a_posted_alert_is_kept(alert_data: Any, expected: str | None) -> None:
     assert posted(alert_data).manifest["spec"].get("traceparent") == expected
-
-
-def test_empty_data_is_refused() -> None:
-    with pytest.raises(pydantic.ValidationError):
-        posted("")
 
 
 @pytest.mark.parametrize("index", [0, 1])

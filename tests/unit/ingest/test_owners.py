@@ -171,11 +171,7 @@ def test_exporters_are_told_by_labels_and_images() -> None:
         assert owners.is_exporter([program]), program
         assert not owners.is_node_exporter([program])
     for program in (
-        "web",
-        "my-cadvisor-reader",
-        "cert-manager-webhook",
-        "exporters",
-        "kube-state-metrics-reader",
+        *("web", "my-cadvisor-reader", "cert-manager-webhook", "exporters", "kube-state-metrics-reader"),
         "exporter-web",
     ):
         assert not owners.is_exporter([program]), program

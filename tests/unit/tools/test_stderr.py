@@ -3,27 +3,19 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support import steps
+from support import clocks, steps
 from tarsy.masking import masker
 from tarsy.telemetry import logs
 from tarsy.tools.transports import stderr
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> clocks.Clock:
+    return clocks.Clock()
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def spoken(clock: Clock, caplog: pytest.LogCaptureFixture) -> stderr.StandardError:
+def spoken(clock: clocks.Clock, caplog: pytest.LogCaptureFixture) -> stderr.StandardError:
     caplog.set_level(logging.INFO)
     return stderr.StandardError("k8s", mask=masker.Masker(groups=["security"]).text, clock=clock)
 
@@ -73,7 +65,7 @@ def test_a_long_line_is_cut_and_an_endless_one_takes_no_memory(
 
 
 def test_flood_of_lines_is_logged_as_a_burst_and_a_count(
-    spoken: stderr.StandardError, clock: Clock, caplog: pytest.LogCaptureFixture
+    spoken: stderr.StandardError, clock: clocks.Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(10):
         spoken.write(b"all work\n" * 1000)
@@ -92,15 +84,3 @@ def test_a_flood_takes_few_steps(spoken: stderr.StandardError) -> None:
                 spoken.write(line * (2**20 // len(line)))
 
     assert steps.count(flood) < 50_000
-
-
-def test_lines_that_take_long_to_mask_are_dropped_and_counted(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    def mask(text: str) -> str:
-        clock.now += 0.008
-        return text
-
-    caplog.set_level(logging.INFO)
-    slow = stderr.StandardError("k8s", mask=mask, clock=clock)
-    slow.write(b"".join(b"line %d\n" % number for number in range(10)))
-    slow.write(b"next\n")
-    assert caplog.messages == ["line 0", "line 1", "line 2", "[7 lines are not shown]", "next"]
