@@ -38,13 +38,6 @@ async def test_an_answer_comes_as_thoughts_text_calls_and_usage() -> None:
     assert usage.usage.total_tokens == counted.input + counted.output + counted.thinking
 
 
-async def test_events_do_not_become_objects_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LangChain asks by `_acreate`, which is ours: a fifth of a call less."""
-    monkeypatch.delattr("anthropic.resources.messages.AsyncMessages.create")
-    async with asking(LOOKS) as asked:
-        assert isinstance((await asked.events())[-1], provider.Finish)
-
-
 def _turn(body: JSON) -> model.Turn:
     request, refused = wire.parse(path={}, headers={"x-api-key": "k", "anthropic-version": "2026-10-21"}, body=body)
     assert refused is None
@@ -187,13 +180,6 @@ async def test_an_answer_that_is_paused_for_ever_is_none() -> None:
     assert len(asked.server.requests) == anthropic.PAUSES
 
 
-async def test_a_pause_in_a_stream_that_breaks_off_afterwards_is_no_whole_answer() -> None:
-    paused = model.Answer(searches=(FOUND,), finish="paused")
-    async with asking(model.answers(paused, model.Cut(after=2)), native_tools=["web_search"]) as asked:
-        with pytest.raises(provider.RetryableError, match="the connection broke"):
-            await asked.events(replace(REQUEST, native_tools=("web_search",)))
-
-
 @pytest.mark.parametrize(
     ("metadata", "error", "text"),
     [
@@ -211,12 +197,6 @@ async def test_some_ends_are_none(metadata: JSON, error: type[Exception], text: 
         assert isinstance(asked.source, anthropic.Claude)
         with pytest.raises(error, match=text):
             asked.source.finish(ChatGenerationChunk(message=lc.AIMessageChunk(content="", response_metadata=metadata)))
-
-
-async def test_answer_cut_off_by_the_token_limit_is_not_sent_back() -> None:
-    unsigned = model.Answer(thoughts="so many", signed=False, finish="length")
-    async with asking(unsigned, **BUDGET) as asked:
-        assert (await asked.events())[-1] == provider.Finish(None)
 
 
 async def test_unchanged_parts_are_marked_to_be_cached_while_more_will_follow() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import json
@@ -18,7 +17,7 @@ from tarsy.config.model import platforms, providers
 from tarsy.llm import gemini, limited_model, provider, registry, vertexai
 from tarsy.resources import chains
 from tarsy.transcript import entries, entry_versions, messages, ports
-from tarsy_dev import loopback, model, patience
+from tarsy_dev import loopback, model
 from tarsy_dev.model import tokens
 
 TASK = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
@@ -27,7 +26,6 @@ REQUEST = ports.Request(
     tools=(), messages=(messages.Message(role="system", text=SYSTEM), messages.Message(role="user", text=TASK))
 )
 ONCE = replace(leases.SCOPE, may_retry=lambda: False)
-BROKEN = {"candidates": [{"content": {"parts": [{"text": {"no": "text"}}]}}]}
 
 
 @pytest.fixture(autouse=True)
@@ -90,11 +88,7 @@ def limited(request: pytest.FixtureRequest, tmp_path: Path, token_uri: str) -> L
     ids=["a flood over its limit", "silence in the middle", "silence"],
 )
 async def test_a_stream_that_is_left_early_closes_its_socket(
-    limited: Limited,
-    fault: model.Misbehaviour,
-    limits: dict[str, object],
-    kind: str,
-    monkeypatch: pytest.MonkeyPatch,
+    limited: Limited, fault: model.Misbehaviour, limits: dict[str, object], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limited_model, "FIRST_BACKOFF", limited_model.LONGEST_BACKOFF)  # 10 s at least: no retry
     async with model.serve(model.answers(fault)) as server, limited(server.url, **limits) as asked:
@@ -103,33 +97,6 @@ async def test_a_stream_that_is_left_early_closes_its_socket(
         assert error.value.failure.kind == kind
         request = await server.wait_for(lambda requests: next((r for r in requests if r.ended), None))
     assert request.end == "client closed"
-
-
-async def test_a_stream_that_is_not_the_apis_is_left_at_once(limited: Limited) -> None:
-    closed = asyncio.Event()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ")
-        writer.write(json.dumps(BROKEN).encode() + b"\r\n\r\n")
-        while await reader.read(65536):
-            pass
-        writer.close()
-        await writer.wait_closed()
-        closed.set()
-
-    listening = loopback.listen(0)
-    port = listening.getsockname()[1]
-    async with (
-        await asyncio.start_server(serve, sock=listening),
-        limited(f"http://127.0.0.1:{port}") as asked,
-    ):
-        with pytest.raises(ports.ModelError) as error:
-            await asked.ask(REQUEST, ONCE)
-        (attempt,) = error.value.call.attempts
-        assert "the stream is not the API's" in attempt.error
-        async with patience.limit():
-            await closed.wait()
 
 
 class Redirecting:
@@ -276,12 +243,6 @@ async def test_results_of_native_tools_are_kept_and_go_back_as_they_came(limited
     ]
 
 
-async def test_native_tools_that_are_not_offered_are_not_used(limited: Limited) -> None:
-    async with model.serve(model.answers(NATIVE)) as server, limited(server.url) as asked:
-        assert (await asked.ask(REQUEST, leases.SCOPE)).message.native == ()
-    assert "tools" not in server.requests[0].body
-
-
 TOOLS = (messages.ToolSpec(name="k8s.get", description="Get it."),)
 
 
@@ -323,12 +284,9 @@ async def test_model_that_takes_no_native_tools_beside_functions_says_so_at_once
 @pytest.mark.parametrize(
     ("limited", "thinks"),
     [
-        (("google", "gemini-2.5-pro"), True),
         (("vertexai", "gemini-2.5-flash-lite"), True),
-        (("google", "gemini-3-pro"), True),
         (("google", "gemini-2.0-flash"), False),
         (("google", "gemini-2.5-flash", {"budget": 0}), False),
-        (("google", "gemini-3-pro", {"budget": 512}), True),
         (("vertexai", "gemini-3-flash", {"level": "minimal"}), True),
     ],
     indirect=["limited"],

@@ -15,9 +15,8 @@ from tarsy.config.model import providers
 from tarsy.llm import http, provider, registry
 from tarsy.llm import openai as ours
 from tarsy.transcript import messages, ports
-from tarsy_dev import keys, model
+from tarsy_dev import model
 
-SYSTEM = "You are KubernetesAgent, the agent of stage 'analysis' of chain 'pod-crash'."
 ALERT = "Investigation: tarsy/web-crash\n\npod web-0 in namespace shop restarts every minute"
 REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text=ALERT),))
 FUNCTION = {"name": "kubernetes-server__pods_list", "parameters": {"type": "object", "properties": {}}}
@@ -61,28 +60,16 @@ def item(output: Any) -> dict[str, Any]:
         ([USER, CALLED], "did not have response messages: call_1"),
         ([USER, CALLED, USER, RESULT], "did not have response messages: call_1"),
         ([USER, RESULT], "must be a response to a preceeding message with 'tool_calls'"),
-        ([USER, CALLED, RESULT, RESULT | {"tool_call_id": "x"}], "must be a response to a preceeding message"),
-        ([USER, {"role": "assistant", "content": "a", "tool_calls": []}], "empty array"),
         ([USER | {"reasoning_content": "x"}], "Unknown parameter: 'messages[0].reasoning_content'"),
         ([{"role": "assistant", "content": "x", "tool_calls": CALLED["tool_calls"] * 2}, RESULT], "Duplicate value"),
     ],
-    ids=["nothing", "null", "no result", "too late", "no call", "another", "no calls", "unknown field", "twice"],
+    ids=["nothing", "null", "no result", "too late", "no call", "unknown field", "twice"],
 )
 async def test_a_chat_that_openai_refuses_is_refused(conversation: list[Any], message: str) -> None:
     async with talking(model.answers("Done.")) as (_, sdk):
         with pytest.raises(openai.BadRequestError) as error:
             await chat(sdk, *conversation)
     assert message in error.value.message
-
-
-@pytest.mark.parametrize("name", ["two.dots", "", "x" * 65, "ü"])
-async def test_names_that_no_function_may_have_are_refused(name: str) -> None:
-    tool: Any = {"type": "function", "function": {"name": name}}
-    async with talking(model.answers("Done.")) as (_, sdk):
-        with pytest.raises(openai.BadRequestError, match="string"):
-            await chat(sdk, USER, tools=[tool])
-        with pytest.raises(openai.BadRequestError, match="string"):
-            await responses(sdk, USER, tools=[{"type": "function", "name": name, "parameters": {}, "strict": False}])
 
 
 async def test_request_without_a_key_is_refused() -> None:
@@ -93,43 +80,6 @@ async def test_request_without_a_key_is_refused() -> None:
     assert server.requests[0].answered.startswith("refused")
 
 
-async def test_an_answer_that_is_not_streamed_has_the_same_parts() -> None:
-    answer = model.Answer(text="I look.", calls=CALLS, usage=model.Usage(input=10, output=5, thinking=3))
-    async with talking(lambda _: answer) as (server, sdk):
-        completion = await chat(sdk, USER)
-        response = await responses(sdk, {"role": "system", "content": SYSTEM}, USER)
-    message = completion.choices[0].message
-    assert (message.content, completion.choices[0].finish_reason) == ("I look.", "tool_calls")
-    assert [call.function.name for call in message.tool_calls] == [call.name for call in CALLS]
-    assert (completion.usage.completion_tokens, completion.usage.total_tokens) == (8, 18)
-    assert response.output_text == "I look."
-    assert [output.type for output in response.output] == ["reasoning", "message", "function_call", "function_call"]
-    assert response.usage.output_tokens_details.reasoning_tokens == 3
-    assert server.requests[1].key == keys.Key("tarsy/web-crash", "analysis", "KubernetesAgent")
-
-
-async def test_counts_come_with_a_stream_only_where_they_are_asked_for() -> None:
-    async with talking(lambda _: model.Answer(text="Yes.")) as (_, sdk):
-        without = [chunk async for chunk in await chat(sdk, USER, stream=True)]
-        options = {"include_usage": True}
-        counted = [chunk async for chunk in await chat(sdk, USER, stream=True, stream_options=options)]
-    assert not any(chunk.usage for chunk in without)
-    assert (counted[-1].choices, counted[-1].usage.prompt_tokens) == ([], counted[-1].usage.total_tokens - 1)
-
-
-async def test_events_of_a_response_are_numbered_and_end_with_the_whole() -> None:
-    answer = model.Answer(text="I look.", thoughts="Where?", calls=CALLS, chunk=2)
-    async with talking(lambda _: answer) as (_, sdk):
-        thinking: Any = {"effort": "low", "summary": "auto"}
-        events = [event async for event in await responses(sdk, USER, stream=True, reasoning=thinking)]
-    assert [event.sequence_number for event in events] == list(range(len(events)))
-    kinds = [event.type for event in events]
-    assert (kinds[:2], kinds[-1]) == (["response.created", "response.in_progress"], "response.completed")
-    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "I look."
-    assert "".join(e.delta for e in events if e.type == "response.reasoning_summary_text.delta") == "Where?"
-    assert events[-1].response.output_text == "I look."
-
-
 def forget_reasoning(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return items[1:]
 
@@ -137,14 +87,6 @@ def forget_reasoning(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def corrupt(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     content = items[0]["encrypted_content"]
     return [items[0] | {"encrypted_content": ("A" if content[0] != "A" else "B") + content[1:]}, *items[1:]]
-
-
-def no_base64(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [items[0] | {"encrypted_content": "%"}, *items[1:]]
-
-
-def reasoning_alone(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return items[:1]
 
 
 def no_encryption(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -165,9 +107,7 @@ def twice(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     [
         (forget_reasoning, "was provided without its required 'reasoning' item"),
         (corrupt, "could not be verified"),
-        (no_base64, "could not be verified"),
         (before_another_call, "could not be verified"),
-        (reasoning_alone, "was provided without its required following item"),
         (no_encryption, "Items are not persisted"),
         (twice, "Duplicate function call"),
     ],
@@ -316,7 +256,6 @@ async def test_search_results_are_reported_and_go_back_with_the_answer() -> None
 @pytest.mark.parametrize(
     ("code", "raised"),
     [
-        ("server_error", provider.RetryableError),
         ("rate_limit_exceeded", provider.RetryableError),
         ("invalid_prompt", provider.FatalError),
         ("context_length_exceeded", provider.ContextOverflowError),
@@ -374,14 +313,6 @@ async def test_fields_that_some_servers_leave_out_of_a_chunk_are_not_missed() ->
     async with saying(body) as url, opened(url) as source:
         events = [event async for event in source.stream(REQUEST)]
     assert [event for event in events if isinstance(event, provider.Call)] == [provider.Call("a", "{}")]
-
-
-async def test_chunks_do_not_become_objects_of_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """LangChain asks by `async_client` and takes JSON: half of a call less."""
-    monkeypatch.delattr("openai.resources.chat.completions.AsyncCompletions.create")
-    body = b'data: {"choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}\n\n'
-    async with saying(body) as url, opened(url) as source:
-        assert provider.Text("ok") in [event async for event in source.stream(REQUEST)]
 
 
 async def test_a_packed_answer_is_not_unpacked() -> None:

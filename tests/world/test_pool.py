@@ -16,15 +16,15 @@ from tarsy.transcript import messages, ports
 from tarsy_dev import mcp_server, patience
 
 
+def server_of(transport: server_transports.Transport) -> connection.Server:
+    settings = platforms.MCPServer(transport=transport)
+    return connection.Server("tools", settings, limit=slots.Slots(1), secrets=NO_SECRETS)
+
+
 async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
     async with mcp_server.serve() as there:
         transport = server_transports.HTTPTransport(type="http", url=there.url)
-        server = connection.Server(
-            "tools",
-            platforms.MCPServer(transport=transport),
-            limit=slots.Slots(1),
-            secrets=NO_SECRETS,
-        )
+        server = server_of(transport)
         async with owned(server), patience.limit():
             broken = await server.client()
             server.report_broken(broken)
@@ -36,9 +36,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
 async def test_reason_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
     transport = server_transports.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
-    server = connection.Server(
-        "tools", platforms.MCPServer(transport=transport), limit=slots.Slots(1), secrets=NO_SECRETS
-    )
+    server = server_of(transport)
     async with owned(server):
         assert server.problem.startswith("cannot be reached: ")
         assert server.problem.isprintable()
@@ -50,9 +48,7 @@ async def test_reason_why_a_server_cannot_be_reached_is_one_line_without_control
 )
 async def test_ending_of_a_program_that_ends_at_once_is_reported(program: str, ending: str) -> None:
     transport = server_transports.StdioTransport(type="stdio", command="/bin/sh", args=["-c", program])
-    server = connection.Server(
-        "tools", platforms.MCPServer(transport=transport), limit=slots.Slots(1), secrets=NO_SECRETS
-    )
+    server = server_of(transport)
     async with owned(server):
         assert server.problem == f"cannot be reached: its program {ending}"
 
@@ -67,12 +63,7 @@ async def test_reason_why_a_server_cannot_be_reached_has_no_secrets_of_its_addre
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
         url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp?key=c4nary-Qw7x"
-        server = connection.Server(
-            "tools",
-            platforms.MCPServer(transport=server_transports.HTTPTransport(type="http", url=url)),
-            limit=slots.Slots(1),
-            secrets=NO_SECRETS,
-        )
+        server = server_of(server_transports.HTTPTransport(type="http", url=url))
         async with owned(server):
             assert server.problem == "cannot be reached: Bad status line"
             assert "c4nary" not in f"{server.problem} {caplog.text}"

@@ -22,10 +22,6 @@ REQUEST = ports.Request(tools=(), messages=(messages.Message(role="user", text="
 SAYS = model.answers("It is out of memory.")
 
 
-def always(reply: model.Reply) -> model.Script:
-    return lambda _: reply
-
-
 @contextlib.asynccontextmanager
 async def speaking(
     server: model.Server, key_file: Path | None, *, environment: dict[str, str] | None = None, **settings: Any
@@ -140,13 +136,11 @@ async def test_quotes_of_a_token_server_are_not_shown(tmp_path: Path) -> None:
     [
         (model.HttpError(status=503), "answers 503"),
         (model.Garbage(), "the token server's answer is none"),
-        (model.Garbage(text="[]"), "the token server's answer is none"),
-        (model.Garbage(text='{"access_token": "a", "expires_in": 1e400}'), "the token server's answer is none"),
         (model.Garbage(text='{"access_token": "a\\r\\nHost: b", "expires_in": 3600}'), "has no token"),
         (model.Garbage(text='{"access_token": 5, "expires_in": 3600}'), "has no token"),
         (model.Garbage(text='"' + "a" * 1024 * 1024 + '"'), "is longer than"),
     ],
-    ids=["down", "half", "a list", "for ever", "two lines", "a number", "long"],
+    ids=["down", "half", "two lines", "a number", "long"],
 )
 async def test_a_token_server_that_is_not_itself_is_asked_again(tmp_path: Path, reply: tokens.Reply, why: str) -> None:
     async with model.serve(SAYS) as server, speaking(server, key_of(server, tmp_path)) as source:
@@ -157,21 +151,6 @@ async def test_a_token_server_that_is_not_itself_is_asked_again(tmp_path: Path, 
         assert len(server.tokens.log.entries) == 1, "asked again behind our back"
         server.tokens.reply = None
         assert await read_text(source) == "It is out of memory."
-
-
-async def test_a_token_servers_wish_to_wait_is_told(tmp_path: Path) -> None:
-    async with model.serve(SAYS) as server, speaking(server, key_of(server, tmp_path)) as source:
-        server.tokens.reply = model.HttpError(status=429, retry_after=7)
-        with pytest.raises(provider.RetryableError) as error:
-            await read_text(source)
-    assert error.value.after == 7
-
-
-async def test_a_token_server_that_is_not_there_may_be_there_later(tmp_path: Path) -> None:
-    nowhere = "http://127.0.0.1:1/token"
-    async with model.serve(SAYS) as server, speaking(server, key_of(server, tmp_path, token_uri=nowhere)) as source:
-        with pytest.raises(provider.RetryableError, match="cannot be reached"):
-            await read_text(source)
 
 
 @pytest.mark.parametrize("status", [301, 307])
@@ -218,20 +197,6 @@ async def test_cancelling_does_not_wait_for_a_token_server_and_leaves_no_thread_
     assert entry.end == "client closed"
 
 
-@pytest.mark.parametrize(
-    ("reply", "code", "what_to_do"),
-    [
-        (model.HttpError(status=403), "403", "check project of llm_providers.vertex, and that its credentials may use"),
-        (model.HttpError(status=404), "404", "check model of llm_providers.vertex: 'gemini-2.5-flash', and location"),
-    ],
-)
-async def test_a_refusal_says_what_to_do(tmp_path: Path, reply: model.Reply, code: str, what_to_do: str) -> None:
-    async with model.serve(always(reply)) as server, speaking(server, key_of(server, tmp_path)) as source:
-        with pytest.raises(provider.FatalError) as error:
-            await read_text(source)
-    assert (error.value.code, what_to_do in str(error.value)) == (code, True)
-
-
 async def test_a_token_of_somebody_elses_is_refused_and_not_shown(tmp_path: Path) -> None:
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path)) as asked:
         server.tokens.reply = model.Garbage(text='{"access_token": "ya29.c3RvbGVu", "expires_in": 3600}')
@@ -271,15 +236,3 @@ async def test_metadata_of_a_google_machine_give_project_and_token(bare: pytest.
         (entry,) = server.tokens.log.entries
         assert {request.path.split("/")[3] for request in server.requests} == {tokens.PROJECT}
     assert entry.path.endswith("/token")
-
-
-async def test_an_environment_without_credentials_says_so(bare: pytest.MonkeyPatch) -> None:
-    async with model.serve(SAYS) as server, asking(server, None) as asked:
-        fault, _ = await failure(asked)
-    assert fault.text == ("vertex: the environment offers no credentials; set credentials_file of llm_providers.vertex")
-
-
-def test_a_quota_project_is_told_to_the_sdk() -> None:
-    bearer = vertexai._Bearer()
-    bearer.use("token", quota_project="billed")
-    assert bearer.quota_project_id == "billed"

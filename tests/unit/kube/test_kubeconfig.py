@@ -26,7 +26,9 @@ def with_cluster(**more: str) -> str:
     [
         (b"users:\n- token: s3cret: x\n", "not YAML, line 2"),
         (b"a: \x00 s3cret", "not YAML"),
+        (b"a: \xff s3cret", "'utf-8' codec can't decode"),
         (b"s3cret", "not a kubeconfig: the file: Input should be a valid dictionary"),
+        (b"- s3cret", "not a kubeconfig: the file: Input should be a valid dictionary"),
         (b"clusters: s3cret", "not a kubeconfig: clusters: Input should be a valid list"),
         (b"users: [{token: s3cret}]", "not a kubeconfig: users.0.name: Field required"),
         (b"{}", "Invalid kube-config file. Expected key current-context"),
@@ -41,6 +43,7 @@ def with_cluster(**more: str) -> str:
         ),
         (with_cluster(**{"certificate-authority": "/nowhere"}).encode(), "/nowhere"),
         (with_cluster(**{"certificate-authority-data": "s3cret"}).encode(), ""),
+        (with_cluster(**{"certificate-authority-data": "c2VjcmV0"}).encode(), ""),
     ],
 )
 async def test_a_kubeconfig_that_cannot_be_used_is_named_with_what_is_wrong(
