@@ -23,6 +23,7 @@ from tarsy.controller import database_gauges
 from tarsy.controller import retention as retention_duty
 from tarsy.masking import masker
 from tarsy.store.base import databases
+from tarsy.store.intake import originals
 from tarsy.store.operations import deletion, expiry, purge, retention
 from tarsy.store.queue import questions, work
 from tarsy.store.reads import listing, summaries
@@ -112,6 +113,7 @@ async def test_deleted_investigation_is_hidden_restored_and_purged(database: dat
         assert await deletion.delete(database, identity, by=BY) is None
     assert await summaries.load(database, identity) is None
     assert await summaries.location(database, identity) is None
+    assert await originals.load(database, identity) is None, "nor is it copied by a retry"
     assert (await listing.page(database, QUERY, limit=9)).items == []
     assert [await queue.rows(database, f"SELECT 1 FROM {view}") for view in views] == [[], [], []]  # noqa: S608
     assert await questions.ask(database, identity, "Why?", max_queued=9, by=BY) == "unknown"
