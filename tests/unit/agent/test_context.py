@@ -190,16 +190,6 @@ def test_results_that_gave_way_are_not_in_what_the_provider_counted_afterwards(s
     )
 
 
-def test_state_of_another_provider_does_not_count(snapshot: record.Snapshot) -> None:
-    investigation = execution(snapshot, [Turn([10])])
-    before = build_context(investigation).tokens
-    state = messages.ProviderState(provider="google-default", data=[{"signature": "s" * 3000}])
-    log = investigation.executions["one"].log
-    log[2] = replace(log[2], provider_state=state)  # type: ignore[arg-type]
-    assert build_context(investigation).tokens == pytest.approx(before + 1000, abs=20)
-    assert replace(build_context(investigation), provider="other").tokens == before
-
-
 def test_a_refused_request_is_halved_by_old_results_and_then_by_the_last_until_nothing_is_left(
     snapshot: record.Snapshot,
 ) -> None:

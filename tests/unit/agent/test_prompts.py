@@ -1,4 +1,4 @@
-"""Prompts of executions: `golden/` holds four conversations word for word, as the model gets them.
+"""Prompts of executions: `golden/` holds three conversations word for word, as the model gets them.
 
 A change of these is a change of behaviour: look at what has changed, then write the files anew with
 `TARSY_GOLDEN=write pytest tests/unit/agent/test_prompts.py`.
@@ -143,7 +143,7 @@ async def test_a_synthesis_and_a_summary(snapshot: record.Snapshot, platform: pl
     requests, _ = await run_investigation(
         snapshot, platform, spec, scripts=[(LOOKS, CONCLUDES), (REACTS, final), (joined,), (joined,)]
     )
-    check("synthesis-of-two", requests[-2])
+    assert requests[-2].messages[-1].text.endswith("Join the results of the agents of stage 'look'.")
     system, user = requests[-1].messages
     assert "one to four lines of plain text" in system.text
     assert "The limit is too low." in user.text

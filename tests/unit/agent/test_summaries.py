@@ -317,21 +317,6 @@ async def test_summariser_is_not_asked_once_the_lease_is_lost(
     assert summariser.requests == []
 
 
-async def test_suspended_it_sums_nothing_up_and_goes_on_with_it_later(
-    journal: memory.MemoryJournal, script: tuple[messages.Message, ...], summariser: Summariser
-) -> None:
-    class Suspending(memory.DictToolbox):
-        async def call(self, call: messages.ToolCall, scope: ports.Scope) -> ports.ToolOutput:
-            journal.suspend()
-            return await super().call(call, scope)
-
-    box = Suspending({"k8s.get": LONG, "k8s.list": LONG, "k8s.restart": LONG})
-    execution = await run(journal, memory.ScriptedModel(*script), summariser, box)
-    assert (summariser.requests, execution.ended, len(execution.due)) == ([], None, 3)
-    again = await run(journal.taken_over(), memory.ScriptedModel(*script), summariser, box)
-    assert (len(summariser.requests), again.analysis) == (3, "It is out of memory.")
-
-
 async def test_summariser_tries_less_often_because_there_is_something_to_fall_back_on(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, summariser: Summariser, toolbox: memory.DictToolbox
 ) -> None:
@@ -413,23 +398,12 @@ async def test_it_is_streamed_under_the_id_of_its_event(
 ) -> None:
     partial_events: list[streams.PartialEvent] = []
 
-    class Told:
+    class Told(type(ports.NULL_STREAM)):  # type: ignore[misc]
         def __init__(self, streamed_call: ports.StreamedCall) -> None:
             self.turn = streamed_call
 
         def text(self, piece: str) -> None:
-            partial_events.extend(
-                streams.partial_events(self.turn, thinking="not told", text=piece, secrets=NO_SECRETS)
-            )
-
-        def thinking(self, piece: str) -> None:
-            """Forget it."""
-
-        def again(self) -> None:
-            """There is nothing to forget."""
-
-        def tool(self, call: str, piece: str) -> None:
-            """Forget it."""
+            partial_events.extend(streams.partial_events(self.turn, thinking="", text=piece, secrets=NO_SECRETS))
 
     def open_stream(call_number: int, result: str = "") -> AbstractContextManager[ports.Stream]:
         where = {"investigation": "i", "run": 0, "stage": "", "execution": ID, "kind": "agent"}

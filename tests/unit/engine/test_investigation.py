@@ -292,57 +292,12 @@ async def test_stages_after_a_failed_one_are_skipped_with_stop(
     assert journal.record.stages["analysis"] == record.Stage(
         started=None, ended=entries.StageEnded(stage="analysis", outcome="Skipped", message=SKIPPED)
     )
-    assert journal.record.ended == entries.RunEnded(
-        ending="Failed",
-        reason="StagesFailed",
-        message="stage 'data-collection' failed: the key is invalid; the stages after it were skipped "
-        "(failurePolicy Stop)",
-        final_analysis="""Chain Execution Summary:
-- Total stages: 2
-- Successful: 0
-- Failed: 1
-
-Stage Results:
-❌ data-collection: the key is invalid
-⏭️ analysis: skipped""",
-    )
-
-
-async def test_an_agent_of_the_chains_own_hides_the_platforms_of_that_name(
-    runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel
-) -> None:
-    agents = [{"name": "KubernetesAgent", "customInstructions": "Be \x00 bold.", "mcpServers": ["k8s"]}]
-    journal = memory.MemoryJournal(changed(snapshot, spec={"agents": agents}, stage={}))
-    await investigation.run(runtime=runtime, journal=journal)
-    assert model.requests[0].messages[0].text.endswith("## Your instructions\n\nBe \ufffd bold.")
-
-
-async def test_a_tool_that_the_stage_filters_out_is_unknown_to_its_agent_and_is_not_called(
-    runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel, toolbox: memory.DictToolbox
-) -> None:
-    tools = {"allow": ["k8s.*"], "deny": ["*.restart", "k8s.l?st"]}
-    journal = memory.MemoryJournal(changed(snapshot, spec={}, stage={"tools": tools}))
-    await investigation.run(runtime=runtime, journal=journal)
-    assert [spec.name for request in model.requests for spec in request.tools] == ["k8s.get"] * 3
-    assert {call.name for call in toolbox.called} == {"k8s.get"}
-    answers = {message.tool_name: message.text for message in model.requests[1].messages if message.role == "tool"}
-    assert answers["k8s.restart"] == "There is no tool 'k8s.restart'. Available tools: k8s.get"
-
-
-async def test_an_unknown_agent_fails_its_stage_with_the_agents_that_there_are(
-    runtime: ports.Runtime, snapshot: record.Snapshot
-) -> None:
-    stages = [chains.Stage(name="data-collection", agent="Nobody"), snapshot.chain.stages[1]]
-    journal = memory.MemoryJournal(replace(snapshot, chain=snapshot.chain.model_copy(update={"stages": stages})))
-    await investigation.run(runtime=runtime, journal=journal)
-    assert journal.record.stages["data-collection"].ended == entries.StageEnded(
-        stage="data-collection",
-        outcome="Failed",
-        message="Chain 'pod-crash' stage 'data-collection' references unknown agent 'Nobody'. "
-        "Available agents: ChatAgent, KubernetesAgent, SynthesisAgent",
-    )
-    assert journal.record.ended is not None
-    assert journal.record.ended.ending == "CompletedWithErrors"
+    ended = journal.record.ended
+    assert ended
+    failed = "stage 'data-collection' failed: the key is invalid"
+    assert (ended.ending, ended.reason) == ("Failed", "StagesFailed")
+    assert ended.message == f"{failed}; the stages after it were skipped (failurePolicy Stop)"
+    assert ended.final_analysis.endswith("\n❌ data-collection: the key is invalid\n⏭️ analysis: skipped")
 
 
 @pytest.mark.parametrize("crash", [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")])
@@ -560,16 +515,6 @@ async def test_a_failure_brings_its_ends_along_too(runtime: ports.Runtime, snaps
     await investigation.run(runtime=runtime, journal=stopped)
     ends = ["Unanswered", "ExecutionEnded", "StageEnded", "StageEnded", "RunEnded"]
     assert stopped.commits == [["StageStarted", "ExecutionStarted"], ends]
-
-
-async def test_an_agent_that_cannot_be_resolved_is_one_commit(
-    runtime: ports.Runtime, snapshot: record.Snapshot
-) -> None:
-    spec = changed(snapshot, spec={}, stage={"agent": "Nobody"}).chain
-    alone = replace(snapshot, chain=spec.model_copy(update={"stages": spec.stages[:1]}))
-    journal = Batches(alone)
-    await investigation.run(runtime=runtime, journal=journal)
-    assert journal.commits == [["StageStarted", "ExecutionStarted", "ExecutionEnded", "StageEnded", "RunEnded"]]
 
 
 async def test_a_takeover_is_the_fold_of_what_was_kept(

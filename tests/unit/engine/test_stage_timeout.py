@@ -155,20 +155,6 @@ async def test_a_takeover_does_not_begin_its_time_anew(
     assert ends(second) == [("data-collection", "TimedOut"), ("analysis", "Completed")]
 
 
-async def test_a_cancel_that_comes_while_the_time_ends_the_call_is_not_swallowed(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, hanging: HangingModel
-) -> None:
-    hanging.may_close.clear()
-    running = asyncio.create_task(investigation.run(runtime=runtime, journal=journal))
-    await hanging.closing.wait()
-    running.cancel()
-    hanging.may_close.set()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert hanging.closed
-    assert ends(journal) == []
-
-
 async def test_suspended_its_time_stands_still(
     runtime: ports.Runtime, snapshot: record.Snapshot, hanging: HangingModel
 ) -> None:

@@ -166,18 +166,6 @@ async def test_file_that_cannot_be_put_in_force_for_whatever_reason_changes_noth
     assert (now.notes(), now.number, "good" in now.platform.agents) == ([], 1, True)
 
 
-async def test_providers_that_cannot_be_judged_leave_what_there_is(file: Path) -> None:
-    def judge(platform: platforms.Platform) -> platform_file.Unusable:
-        if "bad" in platform.agents:
-            raise RuntimeError("no judgement")
-        return {}
-
-    now = platform_file.PlatformFile(reload.Watch(file, environment={}), unusable=judge)
-    write(file, "agents: {bad: {}}\n")
-    await settle(now)
-    assert (now.number, len(now.notes())) == (0, 1)
-
-
 async def test_runbook_token_that_is_sent_nowhere_is_told_until_repositories_are_listed(
     now: platform_file.PlatformFile, file: Path
 ) -> None:

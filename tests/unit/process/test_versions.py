@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from tarsy.config.model import platforms
 from tarsy.engine import investigation
 from tarsy.process.runtime import versions
 from tarsy.resources import chains
-from tarsy.transcript import entries, memory, messages, ports, record
+from tarsy.transcript import memory, messages, ports, record
 
 LOOKS = messages.Message(
     role="assistant", text="I look.", calls=(messages.ToolCall(id="", name="k8s.get", arguments="{}"),)
@@ -35,7 +35,7 @@ class Model(memory.ScriptedModel):
 
 
 class Ends:
-    """Remembers what was closed."""
+    """Makes clients, and remembers which were closed."""
 
     def __init__(self) -> None:
         self.of: list[str] = []
@@ -44,15 +44,15 @@ class Ends:
         return Closing(name, self.of)
 
 
+@dataclass
 class Closing:
     """A client that says when it is closed."""
 
-    def __init__(self, name: str, closed: list[str]) -> None:
-        self._name = name
-        self._closed = closed
+    name: str
+    closed: list[str]
 
     async def close(self) -> None:
-        self._closed.append(self._name)
+        self.closed.append(self.name)
 
 
 @pytest.fixture
@@ -111,30 +111,6 @@ async def test_an_agent_under_way_keeps_what_it_began_with_and_the_next_one_has_
     assert ends.of == ["first"]
 
 
-async def test_a_summary_that_begins_with_the_end_of_the_last_stage_has_the_platform_of_that_moment(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, ends: Ends, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its beginning is committed with that end; what changes with the commit comes too late for it."""
-    old, new = Model(FOUND), Model(FOUND)
-    platform_versions = versions.Versions(replace(runtime, model=lambda _: old), [ends("first")])
-    commit = journal.commit
-
-    async def committed(*added: entries.Entry) -> None:
-        await commit(*added)
-        if any(isinstance(entry, entries.ExecutionStarted) and entry.kind == "summary" for entry in added):
-            platform_versions.exchange(
-                platform_versions.prepared([ends("second")]), replace(runtime, model=lambda _: new)
-            )
-            await drained(platform_versions)
-            assert ends.of == []
-
-    monkeypatch.setattr(journal, "commit", committed)
-    await investigation.run(runtime=replace(runtime, newest=platform_versions.held), journal=journal)
-    assert (len(old.requests), len(new.requests)) == (5, 0)
-    await drained(platform_versions)
-    assert ends.of == ["first"]
-
-
 async def test_version_of_many_files_ago_is_let_go_with_its_execution_and_all_others_at_once(
     runtime: ports.Runtime, ends: Ends
 ) -> None:
@@ -189,19 +165,3 @@ async def test_smaller_number_of_slots_holds_once_as_many_are_given_back() -> No
     some.set_limit(2)
     await asyncio.sleep(0)
     assert waiting[1].done()
-
-
-async def test_slots_that_nobody_had_taken_are_fewer_at_once() -> None:
-    some = slots.Slots(5)
-    some.set_limit(1)
-    await some.acquire()
-    second = asyncio.create_task(some.acquire())
-    await asyncio.sleep(0)
-    assert not second.done()
-    second.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await second
-    some.set_limit(4)
-    for _ in range(3):
-        await some.acquire()
-    assert some.locked()

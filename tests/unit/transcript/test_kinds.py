@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 from tarsy.transcript import entries, entry_versions
-from tarsy.transcript.kinds import kind, registry
+from tarsy.transcript.kinds import registry
 
 SHAPES = {shape.__name__: shape for shape in get_args(entries.Entry)}
 
@@ -23,14 +23,3 @@ def test_every_kind_has_all_parts(name: str) -> None:
 def test_there_is_no_kind_without_a_shape() -> None:
     assert registry.KINDS.keys() == set(SHAPES.values())
     assert entry_versions.VERSIONS.keys() == SHAPES.keys()
-
-
-def test_part_without_default_cannot_be_left_out() -> None:
-    with pytest.raises(TypeError, match="tool_calls"):
-        kind.Kind(  # type: ignore[call-arg]
-            order=kind.require_execution,
-            effect=kind.none,
-            messages=kind.nothing,
-            model_calls=None,
-            timeline=kind.NO_EVENTS,
-        )

@@ -90,16 +90,6 @@ def test_times_come_from_the_commits_and_no_span_leaves_its_parent() -> None:
             assert span.end <= by_id[span.parent_id].end
 
 
-def test_calls_of_one_entry_begin_together() -> None:
-    slow, fast = stories.ran(ASKS).runs
-    runs = (replace(slow, seconds=3.0), replace(fast, seconds=1.0))
-    emitted = spans_of(*WHOLE[:3], entries.ToolsAnswered(execution="one", runs=runs))[-2:]
-    assert [(span.start, span.end) for span in emitted] == [
-        (at(4) - timedelta(seconds=3), at(4)),
-        (at(4) - timedelta(seconds=3), at(4) - timedelta(seconds=2)),
-    ]
-
-
 def test_names_are_those_of_the_conventions_commit() -> None:
     """The tables of `docs/gen-ai/` at `genai.COMMIT`: required and recommended attributes that the log knows."""
     emitted = spans_of(*WHOLE)

@@ -42,16 +42,6 @@ def test_fields_that_a_chain_does_not_use_change_neither_its_snapshot_nor_its_ha
     assert chains.AgentChain(metadata=base.ObjectMeta(), spec=spec).digest() == row["hash"]
 
 
-def test_a_chain_of_an_older_version_has_nothing_of_what_newer_ones_brought() -> None:
-    for version, _, row in ROWS:
-        spec = record.CHAIN_DECODERS[version](json.loads(row["chain"]))
-        if version == 1:
-            assert (spec.executive_summary, spec.chat) == (None, None)
-            assert {stage.synthesis for stage in spec.stages} == {None}
-        if version < 3:
-            assert {spec.fallback_providers, *(stage.fallback_providers for stage in spec.stages)} == {None}
-
-
 def test_every_field_of_the_kind_is_in_what_is_recorded_of_the_newest_version() -> None:
     def fields(value: Any) -> set[str]:
         if isinstance(value, list):

@@ -159,13 +159,6 @@ def test_a_react_answer_that_is_too_long_to_be_read_is_not_shown() -> None:
     assert not streams.partial_events(REACT, thinking="", text=text + "x", secrets=NO_SECRETS)
 
 
-@hypothesis.given(first=strategies.text("ab", max_size=40), other=strategies.text("ab", max_size=40))
-def test_common_part_of_two_texts_is_the_longest_beginning(first: str, other: str) -> None:
-    count = streams.common_length(first, other)
-    assert first[:count] == other[:count]
-    assert first[count : count + 1] != other[count : count + 1] or first == other
-
-
 SECRET = "sk-live-9Qw7Er5Ty3Ui1"
 
 
