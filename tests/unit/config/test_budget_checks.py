@@ -45,11 +45,7 @@ def problems(budget: dict[str, Any], *, agents: dict[str, Any] | None = None, **
             {"mine": {**GOOGLE, "max_output_tokens": None}},
             [f"budgets.b.tokens: cannot be kept: provider 'mine' has no max_output_tokens: {REMEDY}"],
         ),
-        (
-            {"cost": 5},
-            {"mine": GOOGLE},
-            [f"budgets.b.cost: cannot be kept: provider 'mine' has no price: {REMEDY}"],
-        ),
+        ({"cost": 5}, {"mine": GOOGLE}, [f"budgets.b.cost: cannot be kept: provider 'mine' has no price: {REMEDY}"]),
         (
             {"tokens": 10**6},
             {"mine": SEARCHING},
@@ -160,14 +156,8 @@ NATIVE = "is asked for native tools, whose tokens are in no request"
         ({"tokens": 10**6}, {"fallbackProviders": ["unlimited"]}, "", "unlimited' has no max_output_tokens"),
     ],
     ids=[
-        "none",
-        "model calls",
-        "native tools",
-        "of another provider",
-        "of another chain",
-        "of this namespace",
-        "no limit of answers",
-        "a fallback",
+        *("none", "model calls", "native tools", "of another provider", "of another chain", "of this namespace"),
+        *("no limit of answers", "a fallback"),
     ],
 )
 def test_chain_whose_requests_have_no_maximum_is_not_ready_under_a_budget(

@@ -29,26 +29,6 @@ def settle(
     return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=look, member=look.members[index])
 
 
-OWN = {
-    "name": "Local",
-    "mcpServers": ["k8s"],
-    "customInstructions": "Look at disks.",
-    "llmProvider": "second",
-    "maxIterations": 3,
-}
-
-
-def test_an_agent_of_the_chains_own_is_settled_like_one_of_the_platform(platform: platforms.Platform) -> None:
-    agent = settle(platform, spec={"agents": [OWN]}, stage={"agent": "Local"})
-    assert (agent.name, agent.provider, agent.max_iterations, agent.servers) == ("Local", "second", 3, ("k8s",))
-    assert agent.custom_instructions == "Look at disks."
-    stage = {"agent": "Local", "llmProvider": "first", "mcpServers": []}
-    overridden = settle(platform, spec={"agents": [OWN], "maxIterations": 4}, stage=stage)
-    assert (overridden.provider, overridden.max_iterations, overridden.servers) == ("first", 4, ())
-    hiding = settle(platform, spec={"agents": [{"name": "KubernetesAgent"}]})
-    assert hiding.servers == (), "it replaces the platform's agent whole"
-
-
 def test_missing_provider_is_told_with_where_to_set_one(platform: platforms.Platform) -> None:
     with pytest.raises(resolve.UnresolvedError, match=r"Chain 'c' stage 'look' has no LLM provider: set llmProvider"):
         settle(platform.model_copy(update={"defaults": platforms.Defaults()}))

@@ -63,14 +63,8 @@ def test_secrets_that_the_platform_file_gives_are_found(loaded: platforms.Platfo
         *("given-arg-1", "given-arg-2", "given-arg-3"),
         *("given-env-1", "given%2Fenv", "given/env", "given-url-1"),
         *(
-            "given-header-1",
-            "given-header-2",
-            "given-header-3=a; b=given-header-4",
-            "a",
-            "given-header-4",
-            "given-tls-key-1",
-            "given-token-1",
-            "given-sse-1",
+            *("given-header-1", "given-header-2", "given-header-3=a; b=given-header-4", "a", "given-header-4"),
+            *("given-tls-key-1", "given-token-1", "given-sse-1"),
         ),
     }
 

@@ -196,17 +196,3 @@ def test_missing_token_is_told_with_how_to_give_one() -> None:
 def test_a_role_without_the_api_needs_no_token(role: settings.Role) -> None:
     environment = {"DATABASE_URL": ENVIRONMENT["DATABASE_URL"], "TARSY_WEBHOOK_TOKEN_FILE": "/not/there"}
     assert read(environment=environment, role=role).webhook_token is None
-
-
-@pytest.mark.parametrize(
-    ("role", "served"),
-    [
-        ("all", {"controller", "worker", "api"}),
-        ("api", {"api"}),
-        ("worker", {"worker"}),
-        ("controller", {"controller"}),
-    ],
-)
-def test_a_process_plays_its_role_or_all_of_them(role: settings.Role, served: set[settings.Role]) -> None:
-    roles: list[settings.Role] = ["controller", "worker", "api"]
-    assert {other for other in roles if read(role=role).serves(other)} == served

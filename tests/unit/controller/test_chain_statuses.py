@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -23,7 +24,9 @@ by_server = chain_statuses.group_by_server
 server_states, servers_reachable = chain_statuses.server_states, chain_statuses.servers_reachable
 
 NOW = datetime(2026, 11, 21, 20, 29, 42, 654068, tzinfo=UTC)
-NO_WORKER = worker_reports.Workers()
+build = functools.partial(
+    chain_statuses.build, servers={}, workers=worker_reports.Workers(), secrets=NO_SECRETS, now=NOW
+)
 GOOD = chain_index.ChainStatus(acceptance=None, references=None)
 CONFLICT = chain_index.ChainStatus(
     acceptance=chain_index.Problem(reason="AlertTypeConflict", message="taken"), references=None
@@ -52,7 +55,7 @@ def test_a_chain_with_any_problem_is_not_ready_and_stalled(
     checked: chain_index.ChainStatus, accepted: str, resolved: str, ready: str, stalled: str
 ) -> None:
     mine = make(generation=3)
-    status = chain_statuses.build(mine, checked, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
+    status = build(mine, checked)
     assert {condition.type: f"{condition.status} {condition.reason}" for condition in status.conditions} == {
         "Accepted": accepted,
         "ResolvedRefs": resolved,
@@ -85,16 +88,9 @@ def test_a_warning_is_the_reason_of_a_ready_chain_and_changes_the_status_of_no_c
     reason: str, problem: chain_index.Problem | None, resolved: str, ready: str
 ) -> None:
     warning = chain_index.Problem(reason=reason, message="told")
-    without = chain_statuses.build(
-        make(),
-        chain_index.ChainStatus(acceptance=None, references=problem),
-        servers={},
-        workers=NO_WORKER,
-        secrets=NO_SECRETS,
-        now=NOW,
-    )
+    without = build(make(), chain_index.ChainStatus(acceptance=None, references=problem))
     checked = chain_index.ChainStatus(acceptance=None, references=problem, warning=warning)
-    status = chain_statuses.build(make(), checked, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
+    status = build(make(), checked)
     assert [condition.status for condition in status.conditions] == [
         condition.status for condition in without.conditions
     ]
@@ -108,45 +104,24 @@ def test_a_warning_is_the_reason_of_a_ready_chain_and_changes_the_status_of_no_c
 
 
 def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
-    first = chain_statuses.build(make(), DANGLING, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW)
+    first = build(make(), DANGLING)
     # Another reason and another generation are no transition.
-    second = chain_statuses.build(
-        make(generation=2, status=first),
-        CONFLICT,
-        servers={},
-        workers=NO_WORKER,
-        secrets=NO_SECRETS,
-        now=NOW + timedelta(hours=1),
-    )
+    second = build(make(generation=2, status=first), CONFLICT, now=NOW + timedelta(hours=1))
     times = {condition.type: condition.last_transition_time for condition in second.conditions}
     old, new = NOW.replace(microsecond=0), NOW.replace(microsecond=0) + timedelta(hours=1)
     assert times == {"Accepted": new, "ResolvedRefs": new, "Ready": old, "Stalled": old}
 
 
 def test_unchanged_chain_has_the_same_status_as_the_cluster_gives_it_back() -> None:
-    written = chain_statuses.build(make(), GOOD, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW).model_dump(
-        mode="json", by_alias=True, exclude_none=True
-    )
+    written = build(make(), GOOD).model_dump(mode="json", by_alias=True, exclude_none=True)
     read = make(status=kind.Status.model_validate(written))
-    assert (
-        chain_statuses.build(
-            read, GOOD, servers={}, workers=NO_WORKER, secrets=NO_SECRETS, now=NOW + timedelta(hours=1)
-        )
-        == read.status
-    )
+    assert build(read, GOOD, now=NOW + timedelta(hours=1)) == read.status
 
 
 def test_a_message_is_cut_behind_what_masking_makes_longer() -> None:
     secrets = known_secrets.KnownSecrets(["pa55w0rd"])
     problem = chain_index.Problem(reason="ReferenceNotFound", message="pa55w0rd " * 110)
-    status = chain_statuses.build(
-        make(),
-        chain_index.ChainStatus(acceptance=None, references=problem),
-        servers={},
-        workers=NO_WORKER,
-        secrets=secrets,
-        now=NOW,
-    )
+    status = build(make(), chain_index.ChainStatus(acceptance=None, references=problem), secrets=secrets)
     assert status.conditions[-1].message == ("[MASKED:secret] " * 100)[: base.MESSAGE_MAX]
 
 
@@ -187,12 +162,8 @@ def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(
     reports: list[catalogue.AnyReport], expected: str
 ) -> None:
     checked = replace(GOOD, servers=("k8s",))
-    without = chain_statuses.build(
-        make(), GOOD, servers=by_server(reports), workers=NO_WORKER, secrets=NO_SECRETS, now=NOW
-    )
-    status = chain_statuses.build(
-        make(), checked, servers=by_server(reports), workers=NO_WORKER, secrets=NO_SECRETS, now=NOW
-    )
+    without = build(make(), GOOD, servers=by_server(reports))
+    status = build(make(), checked, servers=by_server(reports))
     *others, last = status.conditions
     assert others == without.conditions, "a chain that needs none has none"
     assert last.type == "MCPServersReachable"
@@ -249,13 +220,8 @@ def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
     workers = worker_reports.Workers(count=count, reports=reports)
     assert workers.unusable == unusable
     checked = replace(GOOD, providers=("a",))
-    *others, last = chain_statuses.build(
-        make(), checked, servers={}, workers=workers, secrets=NO_SECRETS, now=NOW
-    ).conditions
-    assert (
-        others
-        == chain_statuses.build(make(), GOOD, servers={}, workers=workers, secrets=NO_SECRETS, now=NOW).conditions
-    )
+    *others, last = build(make(), checked, workers=workers).conditions
+    assert others == build(make(), GOOD, workers=workers).conditions
     assert f"{last.type} {last.status} {last.reason} {last.message}" == f"{chain_statuses.PROVIDERS_USABLE} {condition}"
 
 
@@ -263,9 +229,7 @@ def test_a_provider_is_unusable_for_chains_only_if_all_workers_say_so(
 def test_a_chain_that_only_some_workers_can_run_is_a_warning(problems: list[str], is_warned: bool) -> None:
     workers = worker_reports.Workers(count=2, reports={"a": problems} if problems else {})
     checked = replace(GOOD, providers=("a",))
-    reported = make(
-        status=chain_statuses.build(make(), checked, servers={}, workers=workers, secrets=NO_SECRETS, now=NOW)
-    )
+    reported = make(status=build(make(), checked, workers=workers))
     message = f"it is ready, and not all workers can run it: LLM provider 'a' (in 1 of 2 workers) cannot be used: {KEY}"
     assert [warning.message for warning in system_warnings.chain_warnings([reported])] == (
         [message] if is_warned else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import urllib.parse
@@ -301,10 +300,3 @@ def test_the_alert_is_that_of_the_investigation() -> None:
         started = NOW - timedelta(days=days)
         alert = drafts.alert_of("x", alert_type="T", labels={}, starts_at=started, ended_at=NOW)
         scenarios.Alert.model_validate(alert)
-
-
-def test_a_world_of_the_past_may_lack_logs() -> None:
-    lacking = dataclasses.replace(WORLD, logs={})
-    assert any("was not recorded" in str(problem) for problem in checks.static_problems(SCENARIO, lacking))
-    past = past_results.applied(lacking, [], ended_at=NOW, mask=str)
-    assert not any("was not recorded" in str(problem) for problem in checks.static_problems(SCENARIO, past))

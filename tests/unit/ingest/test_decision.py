@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,6 +25,9 @@ SPEC: dict[str, Any] = {
 
 def mask(text: str) -> str:
     return text.replace("secret", "***")
+
+
+decide = functools.partial(decision.decide, mask=mask, secrets=NO_SECRETS)
 
 
 def investigation_of(**spec: Any) -> investigations.AlertInvestigation:
@@ -62,7 +66,7 @@ def test_text_in_the_object_is_masked_and_its_fields_go_along(index: chain_index
         "suspend": True,
         "ttlSecondsAfterFinished": 60,
     }
-    assert decision.decide(investigation_of(**spec), index, mask=mask, secrets=NO_SECRETS) == admission.Admission(
+    assert decide(investigation_of(**spec), index) == admission.Admission(
         id="u1",
         namespace="tarsy",
         name="web-crash",
@@ -84,12 +88,12 @@ def test_text_in_the_object_is_masked_and_its_fields_go_along(index: chain_index
 
 def test_tool_selection_goes_along_as_it_can_be_kept(index: chain_index.ChainIndex) -> None:
     mcp = {"servers": [{"name": "k8s", "tools": ["get\x00", "l*"]}], "nativeTools": {"google_search": False}}
-    decided = decision.decide(investigation_of(mcp=mcp), index, mask=mask, secrets=NO_SECRETS)
+    decided = decide(investigation_of(mcp=mcp), index)
     assert decided.mcp == investigations.MCP(
         servers=[investigations.MCPServer(name="k8s", tools=["get\ufffd", "l*"])], native_tools={"google_search": False}
     )
     assert decided.chain == admitted(MINE)
-    assert decision.decide(investigation_of(), index, mask=mask, secrets=NO_SECRETS).mcp is None
+    assert decide(investigation_of(), index).mcp is None
 
 
 @pytest.mark.parametrize(
@@ -107,9 +111,7 @@ def test_selection_of_a_server_or_tool_that_its_agents_cannot_have_is_refused(
     index: chain_index.ChainIndex, mcp: dict[str, Any], message: str
 ) -> None:
     catalogue = {"k8s": [tool_filters.Tool(name="get", read_only=True)]}
-    refusal = decision.decide(
-        investigation_of(mcp=mcp), index, mask=mask, secrets=NO_SECRETS, catalogue=catalogue
-    ).chain
+    refusal = decide(investigation_of(mcp=mcp), index, catalogue=catalogue).chain
     assert isinstance(refusal, admission.Refusal)
     assert refusal.reason == "MCPSelectionInvalid"
     assert refusal.message.startswith(message)
@@ -145,9 +147,7 @@ def test_a_chain_is_stored_without_known_secrets(platform: platforms.Platform) -
 
 
 def test_missing_fields_are_what_they_always_were(index: chain_index.ChainIndex) -> None:
-    decided = decision.decide(
-        investigation_of(alertData=None, severity=None, runbookURL=None), index, mask=mask, secrets=NO_SECRETS
-    )
+    decided = decide(investigation_of(alertData=None, severity=None, runbookURL=None), index)
     assert (decided.alert_data, decided.severity, decided.runbook_url, decided.alert_data_ref) == ("", None, None, None)
     assert (decided.fingerprint, decided.starts_at, decided.receipt, decided.ttl_seconds) == (None, None, None, None)
     assert (decided.priority, decided.suspend) == (0, False)
@@ -155,12 +155,7 @@ def test_missing_fields_are_what_they_always_were(index: chain_index.ChainIndex)
 
 def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainIndex) -> None:
     """It was masked when it was stored, and only the store knows whether it is there."""
-    decided = decision.decide(
-        investigation_of(alertData=None, alertDataRef={"name": "d1", "size": 70_000}),
-        index,
-        mask=mask,
-        secrets=NO_SECRETS,
-    )
+    decided = decide(investigation_of(alertData=None, alertDataRef={"name": "d1", "size": 70_000}), index)
     assert (decided.alert_data, decided.alert_data_ref) == (None, "d1")
 
 
@@ -172,7 +167,7 @@ def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainI
 def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
     index: chain_index.ChainIndex, spec: dict[str, Any], taken: chains.AgentChain
 ) -> None:
-    assert decision.decide(investigation_of(**spec), index, mask=mask, secrets=NO_SECRETS).chain == admitted(taken)
+    assert decide(investigation_of(**spec), index).chain == admitted(taken)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +182,7 @@ def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
 def test_object_that_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
     index: chain_index.ChainIndex, spec: dict[str, Any], reason: str, message: str
 ) -> None:
-    decided = decision.decide(investigation_of(**spec), index, mask=mask, secrets=NO_SECRETS)
+    decided = decide(investigation_of(**spec), index)
     assert isinstance(decided.chain, admission.Refusal)
     assert decided.chain.reason == reason
     assert decided.chain.message.startswith(message)
@@ -209,14 +204,11 @@ def test_object_that_no_chain_can_serve_is_refused_with_why_and_masked_all_the_s
 def test_an_author_is_masked_unless_it_is_a_mail_address(
     index: chain_index.ChainIndex, author: str | None, expected: str
 ) -> None:
-    assert decision.decide(investigation_of(author=author), index, mask=mask, secrets=NO_SECRETS).author == expected
+    assert decide(investigation_of(author=author), index).author == expected
 
 
 def test_an_author_whom_the_mask_makes_longer_still_fits_into_a_status(index: chain_index.ChainIndex) -> None:
-    decided = decision.decide(
-        investigation_of(author="secret" * 42),
-        index,
-        mask=lambda text: text.replace("secret", "[MASKED:secret]"),
-        secrets=NO_SECRETS,
+    decided = decide(
+        investigation_of(author="secret" * 42), index, mask=lambda text: text.replace("secret", "[MASKED:secret]")
     )
     assert len(decided.author) == investigations.AUTHOR_MAX

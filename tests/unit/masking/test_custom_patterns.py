@@ -78,20 +78,7 @@ def test_unusable_pattern_is_refused_and_not_quoted(pattern: str, replacement: s
 
 
 PIECES = [
-    r"\d",
-    r"\w+",
-    "[a-z]{2,5}",
-    "(x)",
-    "(?:a|b)+",
-    " ",
-    r"\S",
-    "acct",
-    "=",
-    r"\[",
-    ":",
-    r"\]",
-    "MASKED",
-    "[^a]",
+    *(r"\d", r"\w+", "[a-z]{2,5}", "(x)", "(?:a|b)+", " ", r"\S", "acct", "=", r"\[", ":", r"\]", "MASKED", "[^a]"),
     ".",
 ]
 TEXTS = ["acct", "12", "x", " ", "[MASKED:token]", "[MASKED:", "]", "a=b", "password=hunter2x", "é", "\n", ":7f3a"]

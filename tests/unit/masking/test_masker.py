@@ -38,27 +38,12 @@ TEXTS = [
 PIECES = [
     *"{}[]:,\"'\\\n -#|<>=@.",
     *(
-        '\\"',
-        '\\\\\\"',
-        "\\n",
-        "\\\\n",
-        "kind: Secret\n",
-        '"kind":"Secret"',
-        '"data":{',
-        "data:\n  a: b\n",
-        "env:",
-        "items:",
+        *('\\"', '\\\\\\"', "\\n", "\\\\n", "kind: Secret\n", '"kind":"Secret"', '"data":{', "data:\n  a: b\n"),
+        *("env:", "items:"),
     ),
     *("token", "password", '"value":', "name: ", "DB_TOKEN", "[MASKED:secret]", "[MASKED:", "eyJ", "Bearer ", "---\n"),
     *(
-        "é",
-        "\ud800",
-        "\udfff",
-        "\0",
-        "\r\n",
-        "\u2028",
-        "-----BEGIN RSA PRIVATE KEY-----",
-        "-----END ",
+        *("é", "\ud800", "\udfff", "\0", "\r\n", "\u2028", "-----BEGIN RSA PRIVATE KEY-----", "-----END "),
         "LS0tLS1CRUdJTi",
     ),
     *("SecretList", "://", "a:b@c", "a1B2c3D4e5F6g7H8i9J0k1L2", "&a", "*a", "!!binary", "? ", "\t", "authorization:"),
@@ -150,20 +135,8 @@ def test_executed_lines_grow_linearly_with_output_of_clusters() -> None:
 DISGUISED = strategies.lists(
     strategies.sampled_from(
         [
-            "pass",
-            "word",
-            "token",
-            ": ",
-            "=",
-            "\n",
-            "hunter2-s3cret",
-            "\u200b",
-            "\ufe0f",
-            "\uff1a",
-            "\uff50",
-            "\U0001d429",
-            " ",
-            "\u2764",
+            *("pass", "word", "token", ": ", "=", "\n", "hunter2-s3cret", "\u200b", "\ufe0f", "\uff1a", "\uff50"),
+            *("\U0001d429", " ", "\u2764"),
         ]
     )
     | strategies.characters(codec="utf-8")

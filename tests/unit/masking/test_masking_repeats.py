@@ -60,12 +60,7 @@ def test_secret_that_was_found_once_is_masked_everywhere(form: str, repeat: str)
 
 
 WORDS = [
-    "postgres",
-    "postgres12",
-    "web-7f9c9d6b5-xk2lp",
-    "Production",
-    "12345678",
-    "2026-10-01T12:00:00Z",
+    *("postgres", "postgres12", "web-7f9c9d6b5-xk2lp", "Production", "12345678", "2026-10-01T12:00:00Z"),
     "READ_WRITE",
 ]
 WORDS += ["10.0.0.12:5432", "db.shop.svc.cluster.local", "https://db.shop/x", "/var/run/secrets/db"]

@@ -171,11 +171,7 @@ def test_hashes_stay_readable_with_any_tool_names(name: str) -> None:
     texts = [pins.stopped_text({name: pin}) for pin in (stopped, held)] + digests
     texts += [f"'k8s.{name}' was not called: {pin.reason}" for pin in (stopped, held)]
     texts.append(tool_filters.differs(key, says=digests[0], offered=digests[1]))
-    for masking in (
-        masker.Masker(groups=["all"]),
-        platforms.AlertMasking().masker(NO_SECRETS),
-        masker.Masker(),
-    ):
+    for masking in (masker.Masker(groups=["all"]), platforms.AlertMasking().masker(NO_SECRETS), masker.Masker()):
         assert [masking.text(line) for line in texts] == texts
     assert view.redact(file).written == file
     loaded = platforms.Platform.model_validate(file)
