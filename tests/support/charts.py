@@ -41,9 +41,13 @@ def notes(values: Object | None = None, *, name: str = NAME, namespace: str = NA
     return chart.rendered(values or {}, name=name, namespace=namespace)["NOTES.txt"]
 
 
+def of_kind(objects: list[Object], kind: str) -> list[Object]:
+    return [manifest for manifest in objects if manifest["kind"] == kind]
+
+
 def one(objects: list[Object], kind: str, name: str) -> Object:
     """The one object of that kind and name."""
-    (only,) = (manifest for manifest in objects if manifest["kind"] == kind and manifest["metadata"]["name"] == name)
+    (only,) = (manifest for manifest in of_kind(objects, kind) if manifest["metadata"]["name"] == name)
     return only
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import pytest
-from aiohttp import test_utils, web
-from support import leases
+from support import leases, redirects
 from tarsy.config.model import platforms, providers
 from tarsy.llm import gemini, limited_model, provider, registry, vertexai
 from tarsy.resources import chains
@@ -99,30 +97,6 @@ async def test_a_stream_that_is_left_early_closes_its_socket(
     assert request.end == "client closed"
 
 
-class Redirecting:
-    """A server that redirects each request for a model to `location`, and answers each request that comes elsewhere."""
-
-    def __init__(self, status: int, location: str = "/elsewhere") -> None:
-        self.location = location
-        self.reached: list[str] = []
-        self._status = status
-
-    async def handle(self, request: web.Request) -> web.Response:
-        self.reached.append(request.path)
-        if request.path.endswith(":streamGenerateContent"):
-            return web.Response(status=self._status, headers={"Location": self.location})
-        part = {"text": "web-0 is out of memory"}
-        answer = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]}
-        return web.Response(text=f"data: {json.dumps(answer)}\r\n\r\n", content_type="text/event-stream")
-
-    @contextlib.asynccontextmanager
-    async def serve(self, host: str = "127.0.0.1") -> AsyncIterator[str]:
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self.handle)
-        async with test_utils.TestServer(application, host=host) as server:
-            yield str(server.make_url("")).rstrip("/")
-
-
 @pytest.mark.parametrize(
     ("limited", "status"),
     [*(("google", status) for status in (301, 302, 303, 307, 308)), ("vertexai", 307)],
@@ -132,9 +106,9 @@ class Redirecting:
 async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(
     limited: Limited, status: int, host: str
 ) -> None:
-    first, other = Redirecting(status), Redirecting(status)
+    first, other = redirects.Redirecting(status=status), redirects.Redirecting(status=status)
     async with first.serve() as url, other.serve(host) as elsewhere, limited(url) as asked:
-        first.location = f"{elsewhere}/elsewhere"
+        first.elsewhere = elsewhere
         with pytest.raises(ports.ModelError, match="redirects to another origin") as error:
             await asked.ask(REQUEST, leases.SCOPE)
     assert error.value.failure.kind == "fatal"
@@ -143,22 +117,11 @@ async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(
 
 @pytest.mark.parametrize(("limited", "status"), [("google", 307), ("google", 308)], indirect=["limited"])
 async def test_a_redirect_within_the_origin_is_followed(limited: Limited, status: int) -> None:
-    server = Redirecting(status)
-    async with server.serve() as url, limited(url) as asked:
-        answer = await asked.ask(REQUEST, leases.SCOPE)
-    assert answer.message.text == "web-0 is out of memory"
-    assert server.reached[1:] == ["/elsewhere"]
-
-
-async def test_a_proxy_that_the_environment_names_is_gone_through(
-    limited: Limited, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with model.serve(model.answers("By the proxy.")) as server:
-        monkeypatch.delenv("no_proxy", raising=False)
-        monkeypatch.setenv("HTTP_PROXY", server.url)
-        async with limited("http://models.invalid") as asked:
+    async with model.serve(model.answers("There.")) as behind:
+        server = redirects.Redirecting(status=status, behind=behind.url)
+        async with server.serve() as url, limited(url) as asked:
             answer = await asked.ask(REQUEST, leases.SCOPE)
-    assert answer.message.text == "By the proxy."
+    assert (answer.message.text, len(server.reached)) == ("There.", 2)
 
 
 @pytest.mark.parametrize("limited", ["google"], indirect=True)

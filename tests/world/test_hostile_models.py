@@ -19,17 +19,7 @@ from google.genai import _api_client
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import kinds
-from support.hostile_answers import (
-    KINDS,
-    Row,
-    head,
-    opened,
-    packed,
-    problem,
-    rejected,
-    serving,
-    streamed,
-)
+from support.hostile_answers import KINDS, Row, head, opened, packed, problem, rejected, serving, streamed
 from tarsy import transport
 from tarsy.llm import http, provider
 from tarsy_dev.model import tokens

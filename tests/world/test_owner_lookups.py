@@ -215,9 +215,6 @@ async def test_owners_known_in_time_are_kept_though_the_rest_is_late(
     finding = asyncio.create_task(find(finder, "web-1", *(f"late-{number}" for number in range(500))))
     await waiting.until(lambda: cluster.asked.total() > asked)
     limits.expire(alert_owners.SECONDS)
-    assert await finding == [
-        "Deployment shop/web",
-        *("unavailable" for _ in range(500)),
-    ]
+    assert await finding == ["Deployment shop/web", *("unavailable" for _ in range(500))]
     assert cluster.asked.total() <= 2 + alert_owners.AT_ONCE
     cluster.answers.set()

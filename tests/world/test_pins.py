@@ -57,9 +57,7 @@ async def owned(
         yield (
             server,
             toolbox.PoolToolbox(
-                [server],
-                limits=platforms.Limits(),
-                selection=listing.ToolSelection({"odd": settings}, lambda _: True),
+                [server], limits=platforms.Limits(), selection=listing.ToolSelection({"odd": settings}, lambda _: True)
             ),
         )
     finally:

@@ -126,37 +126,6 @@ def strings_of(value: Any) -> set[str]:
             return set()
 
 
-SHAPES: list[Any] = [
-    [{"text": "Gemini's"}],
-    {"items": [1]},
-    {"items": []},
-    {"items": [{"type": "function_call", "call_id": 7}] * 2},
-    {"items": [{"type": "function_call", "call_id": "a"}] * 2},
-    {"calls": ["a"]},
-    {"calls": ["a", "a"]},
-    {"calls": ["a", None]},
-    {"calls": ["a b", "c"]},
-    {"content": "x"},
-    "text",
-    7,
-]
-
-
-async def test_state_of_another_shape_is_none(kind: kinds.Kind) -> None:
-    """A provider of that name may have had another type when it was stored."""
-    calls = tuple(
-        messages.ToolCall(id=f"0.{index}", name=tool.name, arguments="{}") for index, tool in enumerate(kinds.TOOLS)
-    )
-    async with model.serve(lambda _: model.Answer(text="Done.")) as server, kinds.opened(kind, server.url) as source:
-        for shape in SHAPES:
-            state = messages.ProviderState(provider="mine", data=shape)
-            answer = messages.Message(role="assistant", text="I look.", calls=calls, provider_state=state)
-            events = await kinds.events(
-                source, ports.Request(tools=kinds.TOOLS, messages=(*kinds.PROMPT, answer, *kinds.results(answer)))
-            )
-            assert kinds.text_of(events) == "Done.", shape
-
-
 @pytest.mark.parametrize(
     "raw",
     ['{"namespace": "sh', "[1]", "", "no JSON", '"text"', "[" * 100_000, '{"a": "' + "x" * 100_000],

@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
 
-import aiohttp
 import pytest
-from aiohttp import test_utils, web
 from langchain_core.tracers import langchain
-from support import kinds
+from support import kinds, redirects
 from tarsy.llm import provider
 from tarsy.transcript import messages
 from tarsy_dev import model, patience
@@ -145,33 +143,8 @@ async def test_a_stream_that_is_left_closes_its_socket_at_once(
     assert request.end == "client closed"
 
 
-class Redirecting:
-    """A server that redirects each request elsewhere, and there answers as the server at `behind` does."""
-
-    def __init__(self, *, elsewhere: str = "", behind: str = "") -> None:
-        self.elsewhere = elsewhere
-        self.reached: list[str] = []
-        self._behind = behind
-
-    async def handle(self, request: web.Request) -> web.Response:
-        self.reached.append(request.path)
-        if not request.path.startswith("/elsewhere"):
-            return web.Response(status=307, headers={"Location": f"{self.elsewhere}/elsewhere{request.path_qs}"})
-        path = request.path_qs.removeprefix("/elsewhere")
-        headers = {name: value for name, value in request.headers.items() if name not in ("Host", "Content-Length")}
-        async with aiohttp.request("POST", self._behind + path, data=await request.read(), headers=headers) as answer:
-            return web.Response(body=await answer.read(), headers={"Content-Type": answer.headers["Content-Type"]})
-
-    @contextlib.asynccontextmanager
-    async def serve(self) -> AsyncIterator[str]:
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self.handle)
-        async with test_utils.TestServer(application, host="127.0.0.1") as server:
-            yield str(server.make_url("")).rstrip("/")
-
-
 async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(kind: kinds.Kind) -> None:
-    first, other = Redirecting(), Redirecting()
+    first, other = redirects.Redirecting(), redirects.Redirecting()
     async with first.serve() as url, other.serve() as elsewhere, kinds.opened(kind, url) as source:
         first.elsewhere = elsewhere
         with pytest.raises(provider.FatalError, match="redirects to another origin"):
@@ -181,7 +154,7 @@ async def test_key_and_conversation_do_not_follow_a_redirect_to_another_origin(k
 
 async def test_a_redirect_within_the_origin_is_followed(kind: kinds.Kind) -> None:
     async with model.serve(lambda _: model.Answer(text="There.")) as server:
-        redirecting = Redirecting(behind=server.url)
+        redirecting = redirects.Redirecting(behind=server.url)
         async with redirecting.serve() as url, kinds.opened(kind, url) as source:
             assert kinds.text_of(await kinds.events(source)) == "There."
     assert len(redirecting.reached) == 2

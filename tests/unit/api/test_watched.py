@@ -99,11 +99,6 @@ async def test_answer_that_is_not_asked_for_again_is_not_told_to_be(last: Step, 
     assert await ask((provider.Text("half"), last)) == [("text", "half"), ("failed", kind)]
 
 
-async def test_stream_gets_no_more_than_an_answer_may_have_and_the_piece_that_goes_beyond() -> None:
-    received = await ask((*(provider.Text("x" * 500) for _ in range(10)), FINISH), answer=1024)
-    assert received == [("text", "x" * 500)] * 3 + [("failed", "rejected")]
-
-
 class Watching:
     """Watcher of all model calls: how each began, and how it stood when it was over."""
 

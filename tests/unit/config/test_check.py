@@ -93,12 +93,8 @@ def test_older_of_two_chains_for_a_type_keeps_it_and_the_younger_is_rejected(
         (make_chain("a", "A", accepted=("True", 2)), make_chain("z", "A", age=1), "z"),
     ],
     ids=[
-        "a new one of the same second",
-        "a rejected one of the same second",
-        "both rejected",
-        "edited to claim what another one has",
-        "both accepted",
-        "accepted, against an older one",
+        *("a new one of the same second", "a rejected one of the same second", "both rejected"),
+        *("edited to claim what another one has", "both accepted", "accepted, against an older one"),
     ],
 )
 def test_a_chain_that_has_a_type_keeps_it_against_another_of_its_second(
@@ -245,7 +241,9 @@ def with_spec(made: chains.AgentChain, **spec: Any) -> chains.AgentChain:
 
 SEVERAL: dict[str, Any] = {"agent": None, "agents": [{"name": "KubernetesAgent"}] * 2}
 SYNTHESIS = "Chain 'mine' stage 'look' synthesis"
-FOLLOWING = pytest.mark.parametrize(
+
+
+@pytest.mark.parametrize(
     ("stage", "spec", "message"),
     [
         ({**SEVERAL, "synthesis": {"agent": "X"}}, {}, f"{SYNTHESIS} references unknown agent 'X'. {AGENTS}"),
@@ -267,9 +265,6 @@ FOLLOWING = pytest.mark.parametrize(
         ),
     ],
 )
-
-
-@FOLLOWING
 def test_unknown_name_is_reported_at_its_block_even_if_the_block_has_no_effect(
     index: Indexer, stage: dict[str, Any], spec: dict[str, Any], message: str
 ) -> None:
@@ -294,18 +289,10 @@ def test_unknown_name_is_reported_at_its_block_even_if_the_block_has_no_effect(
             {"executiveSummary": {"llmProvider": "second"}, "chat": {"llmProvider": "second"}},
             ["Chain 'mine' executiveSummary"],
         ),
-        ({"llmProvider": "second"}, {"chat": {"llmProvider": "second"}}, ["Chain 'mine' stage 'look'"]),
     ],
     ids=[
-        "synthesis",
-        "synthesis of one agent",
-        "chat",
-        "no chat",
-        "summary",
-        "no summary",
-        "chat, by its agent",
+        *("synthesis", "synthesis of one agent", "chat", "no chat", "summary", "no summary", "chat, by its agent"),
         "told once of both",
-        "told where the stages miss it",
     ],
 )
 def test_a_provider_that_cannot_be_used_is_told_where_it_would_be(
@@ -325,11 +312,9 @@ OFF = {"executiveSummary": {"enabled": False}, "chat": {"enabled": False}}
     ("stage", "spec", "places"),
     [
         ({}, {}, []),
-        ({}, {"executiveSummary": {}}, ["Chain 'mine' executiveSummary"]),
         ({}, {"chat": {}}, ["Chain 'mine' chat"]),
         ({}, OFF, []),
         (SEVERAL, OFF, [SYNTHESIS]),
-        ({"replicas": 2}, OFF, [SYNTHESIS]),
         ({**SEVERAL, "synthesis": {"llmProvider": "second"}}, OFF, []),
         ({}, {"executiveSummary": {"llmProvider": "second"}, "chat": {"enabled": False}}, []),
         ({}, {"executiveSummary": {"llmProvider": "second"}}, []),
@@ -370,26 +355,6 @@ def test_unusable_fallback_is_reported_and_excludes_no_chain(
     status = index([mine]).statuses["mine"]
     assert (status.acceptance, status.references, status.warning) == (None, None, warning)
     assert index([mine]).chain_for("A") == mine
-
-
-def test_the_platforms_fallback_that_cannot_be_used_is_told_once_and_where_it_is_missed_first(
-    platform: platforms.Platform,
-) -> None:
-    defaults = platform.defaults.model_copy(update={"fallback_providers": ["second"]})
-    with_fallback = platform.model_copy(update={"defaults": defaults})
-    mine = with_spec(make_chain("mine", "A", **SEVERAL), chat={}, executiveSummary={})
-    indexed = chain_index.ChainIndex(
-        [mine], platform=with_fallback, unusable_providers={"second": WHY}, namespace="tarsy", own="tarsy"
-    ).statuses["mine"]
-    message = f"Chain 'mine' stage 'look': fallback LLM provider 'second' cannot be used: {WHY}"
-    assert indexed.warning == chain_index.Problem(reason="FallbackUnusable", message=message)
-    assert indexed.problem is None
-    cleared = with_spec(mine, fallbackProviders=[])
-    indexed = chain_index.ChainIndex(
-        [cleared], platform=with_fallback, unusable_providers={"second": WHY}, namespace="tarsy", own="tarsy"
-    ).statuses["mine"]
-    assert indexed.warning is not None, "a summary and a chat have the platform's, whatever the chain clears"
-    assert indexed.warning.message.startswith("Chain 'mine' stage 'look' synthesis: ")
 
 
 @pytest.mark.parametrize(

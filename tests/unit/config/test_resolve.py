@@ -136,20 +136,6 @@ def test_last_of_any_levels_that_say_something_wins(setting: str, own: bool) -> 
                 assert agent.servers == tuple(wanted), levels
 
 
-TOOLS = {"agent": {"deny": ["k8s.exec"]}, "stage": {"allow": ["k8s.*"]}, "stage agent": {"deny": ["*.list"]}}
-
-
-@pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
-def test_each_level_takes_tools_away_and_none_gives_them_back(own: bool) -> None:
-    without = {"agent": {"k8s.exec"}, "stage": {"one.get"}, "stage agent": {"k8s.list", "one.list"}}
-    names = {"k8s.get", "k8s.exec", "k8s.list", "one.get"}
-    for levels in subsets(TOOLS):
-        settings = {level: {"tools": TOOLS[level]} for level in levels}
-        agent = Case.from_levels({"defaults": {"llm_provider": "first"}, **settings}, own=own).settled()
-        left = names.difference(*(without[level] for level in levels))
-        assert {name for name in names if agent.admits(name)} == left, levels
-
-
 ELSEWHERE = {
     level: {setting: SAID[setting][level] for setting in SAID if level in SAID[setting]}
     for level in ("chain", "stage", "stage agent")

@@ -79,13 +79,10 @@ def test_the_files_endpoint_gets_the_files_headers_alone() -> None:
     ("variable", "value"),
     [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "other.example:4318"),
-        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "unix:/collector"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"),
-        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "secret-without-a-name"),
         ("OTEL_EXPORTER_OTLP_HEADERS", "a=line%0Abreak"),
         ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s"),
-        ("OTEL_EXPORTER_OTLP_TIMEOUT", "7000000"),
         ("OTEL_EXPORTER_OTLP_COMPRESSION", "zstd"),
         ("OTEL_TRACES_EXPORTER", "console"),
         ("OTEL_RESOURCE_ATTRIBUTES", "x"),

@@ -37,12 +37,6 @@ def test_a_failure_leaves_nothing_that_looks_made(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["tool-1.lock"]
 
 
-def test_notice_of_a_build_is_printed_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    printed: list[str] = []
-    cache.made(tmp_path / "tool-1", lambda _: printed.append(capsys.readouterr().err), notice="building for 6 minutes")
-    assert printed == ["tarsy_dev: building for 6 minutes\n"]
-
-
 def test_a_run_that_is_killed_while_it_makes_a_folder_is_no_hindrance_to_the_next(tmp_path: Path) -> None:
     killed = """
         import os, pathlib, signal, sys

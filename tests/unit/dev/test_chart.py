@@ -69,7 +69,7 @@ def test_every_pod_has_resources_and_no_limit_of_cpu(objects: list[Object]) -> N
 
 def test_volumes_that_pods_mount_are_there_and_whole(objects: list[Object]) -> None:
     """No subPath: a change of the Secret or ConfigMap would never reach the process."""
-    configured = {manifest["metadata"]["name"] for manifest in objects if manifest["kind"] == "ConfigMap"}
+    configured = {manifest["metadata"]["name"] for manifest in charts.of_kind(objects, "ConfigMap")}
     for template in charts.pod_templates(objects).values():
         volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
         for container in containers(template):
@@ -124,7 +124,7 @@ def test_services_and_policies_name_ports_that_pods_have(objects: list[Object]) 
         for container in containers(template)
         for port in container.get("ports", [])
     }
-    services = [manifest for manifest in objects if manifest["kind"] == "Service"]
+    services = charts.of_kind(objects, "Service")
     assert services
     for service in services:
         for port in service["spec"]["ports"]:
@@ -138,9 +138,9 @@ def test_the_platform_file_that_is_rendered_loads(objects: list[Object], tmp_pat
     path = tmp_path / "tarsy.yaml"
     path.write_text(config_map["data"]["tarsy.yaml"])
     loaded = loader.platform_file(path, environment=ENVIRONMENT)
-    if any(manifest["metadata"]["name"].endswith("-mcp") for manifest in objects if manifest["kind"] == "Service"):
+    if any(manifest["metadata"]["name"].endswith("-mcp") for manifest in charts.of_kind(objects, "Service")):
         (service,) = (
-            manifest for manifest in objects if manifest["kind"] == "Service" and "-mcp" in manifest["metadata"]["name"]
+            manifest for manifest in charts.of_kind(objects, "Service") if "-mcp" in manifest["metadata"]["name"]
         )
         transport = loaded.mcp_servers["kubernetes-server"].transport
         assert transport.type == "http"
@@ -231,8 +231,8 @@ def test_secrets_are_mounted_as_files_by_those_who_need_them() -> None:
 
 def test_chart_renders_no_secret_but_the_trials_own() -> None:
     for values in ({}, SPLIT):
-        assert not [manifest for manifest in charts.render(values) if manifest["kind"] == "Secret"]
-    (secret,) = (manifest for manifest in charts.render(TRIAL) if manifest["kind"] == "Secret")
+        assert not charts.of_kind(charts.render(values), "Secret")
+    (secret,) = charts.of_kind(charts.render(TRIAL), "Secret")
     password = secret["stringData"]["password"]
     assert re.fullmatch(r"[A-Za-z0-9]{32}", password)
     assert secret["stringData"]["uri"] == f"postgresql://tarsy:{password}@tarsy-postgres:5432/tarsy"
@@ -338,8 +338,8 @@ def test_more_toolsets_come_with_their_rights_and_their_way() -> None:
     manifests = charts.render({"mcp": mcp_values})
     (role,) = (
         manifest
-        for manifest in manifests
-        if manifest["kind"] == "ClusterRole" and manifest["metadata"]["name"].endswith("-mcp")
+        for manifest in charts.of_kind(manifests, "ClusterRole")
+        if manifest["metadata"]["name"].endswith("-mcp")
     )
     assert role["rules"][-1] == rule
     config = tomllib.loads(charts.one(manifests, "ConfigMap", "tarsy-mcp")["data"]["config.toml"])
@@ -385,7 +385,7 @@ def test_the_database_is_migrated_after_installations_and_before_upgrades_or_bef
     assert job["spec"]["template"]["spec"]["containers"][0]["command"] == [*command[:2], "--wait=2m"]
     for mode, commands in (("Init", [command]), ("Manual", [])):
         manifests = charts.render({"migrate": {"mode": mode}})
-        assert not [manifest for manifest in manifests if manifest["kind"] == "Job"]
+        assert not charts.of_kind(manifests, "Job")
         first = charts.pod_templates(manifests)["Deployment/tarsy"]["spec"].get("initContainers", [])
         assert [container["command"] for container in first] == commands
 
@@ -397,21 +397,17 @@ def test_the_kinds_are_those_of_crds_and_stay_unless_told_otherwise() -> None:
         assert rendered["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     gone = charts.one(charts.render({"crds": {"keep": False}}), "CustomResourceDefinition", "agentchains.tarsy.dev")
     assert "annotations" not in gone["metadata"]
-    assert not [
-        manifest
-        for manifest in charts.render({"crds": {"enabled": False}})
-        if manifest["kind"] == "CustomResourceDefinition"
-    ]
+    assert not charts.of_kind(charts.render({"crds": {"enabled": False}}), "CustomResourceDefinition")
 
 
 def test_the_builtin_chains_are_there_unless_taken_out() -> None:
     shipped = [yaml.safe_load(path.read_text()) for path in sorted(CHAINS.glob("*.yaml"))]
-    rendered = [manifest for manifest in charts.render() if manifest["kind"] == "AgentChain"]
+    rendered = charts.of_kind(charts.render(), "AgentChain")
     assert [(manifest["metadata"]["name"], manifest["spec"]) for manifest in rendered] == [
         (manifest["metadata"]["name"], manifest["spec"]) for manifest in shipped
     ]
     manifests = charts.render({"chains": {"kubernetes-agent-chain": None}})
-    assert [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "AgentChain"] == [
+    assert [manifest["metadata"]["name"] for manifest in charts.of_kind(manifests, "AgentChain")] == [
         "kubernetes-troubleshooting-chain",
         "tarsy-chain",
     ]
@@ -435,14 +431,13 @@ def test_controller_knows_its_own_deployment_and_may_read_it_alone() -> None:
         made = charts.render({"mode": mode}, name="tarsy")
         deployment_names = {
             manifest["metadata"]["name"]: variable["value"]
-            for manifest in made
-            if manifest["kind"] == "Deployment"
+            for manifest in charts.of_kind(made, "Deployment")
             for container in manifest["spec"]["template"]["spec"]["containers"]
             for variable in container.get("env", ())
             if variable["name"] == "TARSY_DEPLOYMENT"
         }
         assert deployment_names == {name: name}
-        rules = [rule for manifest in made if manifest["kind"] == "Role" for rule in manifest["rules"]]
+        rules = [rule for manifest in charts.of_kind(made, "Role") for rule in manifest["rules"]]
         (rule,) = [rule for rule in rules if "deployments" in rule["resources"]]
         assert (rule["resourceNames"], rule["verbs"]) == ([name], ["get"])
 
@@ -487,11 +482,7 @@ class TestNetwork:
                 component = template["metadata"]["labels"]["app.kubernetes.io/component"]
                 (policy,) = (manifest for manifest in manifests if self.selects(manifest, component))
                 assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
-        assert not [
-            manifest
-            for manifest in charts.render({"networkPolicy": {"enabled": False}})
-            if manifest["kind"] == "NetworkPolicy"
-        ]
+        assert not charts.of_kind(charts.render({"networkPolicy": {"enabled": False}}), "NetworkPolicy")
 
     def test_a_worker_reaches_models_and_tools_and_nothing_private(self) -> None:
         manifests = charts.render(SPLIT | TRIAL)
@@ -552,7 +543,7 @@ class TestNetwork:
                 assert not self.reaches(manifests, component, address=address, port=5353)
         server = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}
         values: Object = {"networkPolicy": {"dns": {"ports": [53, 5353], "to": [server]}}}
-        for policy in (manifest for manifest in charts.render(SPLIT | values) if manifest["kind"] == "NetworkPolicy"):
+        for policy in charts.of_kind(charts.render(SPLIT | values), "NetworkPolicy"):
             names, *_ = policy["spec"]["egress"]
             assert names["to"] == [server]
             assert [(dns_port["port"], dns_port["protocol"]) for dns_port in names["ports"]] == [

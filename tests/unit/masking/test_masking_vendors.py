@@ -35,16 +35,8 @@ WORD = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"
 SHAPES: dict[str, list[str | tuple[str, int]]] = {
     "1Password": [
-        "A3-",
-        (string.ascii_uppercase, 6),
-        "-",
-        (string.ascii_uppercase + "29", 11),
-        "-",
-        ("AB29XY", 5),
-        "-",
-        ("AB29XY", 5),
-        "-",
-        ("AB29XY", 5),
+        *("A3-", (string.ascii_uppercase, 6), "-", (string.ascii_uppercase + "29", 11)),
+        *("-", ("AB29XY", 5), "-", ("AB29XY", 5), "-", ("AB29XY", 5)),
     ],
     "Airtable": ["pat", (WORD, 14), ".", (HEX, 64)],
     "Authress": ["sc_", (WORD, 10), ".", (WORD, 4), ".acc-", (WORD, 12), ".", (WORD, 43)],

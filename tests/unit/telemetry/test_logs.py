@@ -27,14 +27,6 @@ def test_a_line_ends_with_its_fields_sorted_by_name(capsys: pytest.CaptureFixtur
     )
 
 
-def test_an_exception_follows_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure()
-    logging.getLogger("tarsy").error("broke", exc_info=RuntimeError("broken"), extra={"action": "run_broke"})
-    line, exception = capsys.readouterr().err.splitlines()
-    assert line.endswith("broke action=run_broke")
-    assert exception == "    RuntimeError: broken"
-
-
 @pytest.mark.parametrize(("level", "lines"), [("DEBUG", 3), ("INFO", 2), ("ERROR", 0)])
 def test_the_level_holds_for_us_and_noisy_libraries_only_warn(
     capsys: pytest.CaptureFixture[str], level: str, lines: int
