@@ -93,8 +93,13 @@ class Batches(memory.MemoryJournal):
 class Watched(memory.MemoryJournal):
     """A journal that calls `after_commit` with what each commit kept."""
 
-    def __init__(self, snapshot: record.Snapshot, after_commit: Callable[[Sequence[entries.Entry]], object]) -> None:
-        super().__init__(snapshot)
+    def __init__(
+        self,
+        snapshot: record.Snapshot,
+        after_commit: Callable[[Sequence[entries.Entry]], object],
+        *facts: entries.Entry,
+    ) -> None:
+        super().__init__(snapshot, *facts)
         self._after_commit = after_commit
 
     async def commit(self, *added: entries.Entry) -> None:

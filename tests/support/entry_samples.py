@@ -9,6 +9,8 @@ from tarsy.config.model import tool_filters
 from tarsy.resources import chains, investigations
 from tarsy.transcript import entries, line_excerpts, messages
 
+ID = "0123456789abcdef"
+"""An execution."""
 NOT_STORABLE = "\x00 and \ud83d and \\u0000"
 AGENT = resolve.ResolvedAgent(
     name="KubernetesAgent",
@@ -76,7 +78,7 @@ SAMPLES: dict[str, entries.Entry] = {
     "ExecutionStarted": entries.ExecutionStarted(
         run=3,
         stage="look",
-        execution="0123456789abcdef",
+        execution=ID,
         index=2,
         parent="fedcba9876543210",
         name="KubernetesAgent-3",
@@ -85,36 +87,36 @@ SAMPLES: dict[str, entries.Entry] = {
         messages=PROMPT,
     ),
     "ExecutionStarted, which never got that far": entries.ExecutionStarted(
-        stage="look", execution="0123456789abcdef", index=0, name="Nobody", agent=None
+        stage="look", execution=ID, index=0, name="Nobody", agent=None
     ),
-    "Answered": entries.Answered(execution="0123456789abcdef", turn=4, messages=(ASKS,), call=CALL),
+    "Answered": entries.Answered(execution=ID, turn=4, messages=(ASKS,), call=CALL),
     "Answered, a conclusion": entries.Answered(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=20,
         messages=(CONCLUDE, messages.Message(role="assistant", text="It is out of memory.")),
         call=entries.ModelCall(provider="google-default", model="gemini-2.5-flash", seconds=0.0),
     ),
     "Unanswered": entries.Unanswered(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=5,
         failure=messages.Failure(kind="rejected", text="an empty answer"),
         call=CALL,
         messages=(CONCLUDE,),
     ),
     "Unanswered, small": entries.Unanswered(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=0,
         failure=messages.Failure(kind="fatal", text=""),
         call=entries.ModelCall(provider="p", model="m", seconds=3.0),
     ),
     "ToolsAnswered": entries.ToolsAnswered(
-        execution="0123456789abcdef",
+        execution=ID,
         runs=tuple(
             entries.ToolRun(call=call, result=result, seconds=0.5) for call, result in zip(CALLS, RESULTS, strict=True)
         ),
     ),
-    "ExecutionEnded": entries.ExecutionEnded(execution="0123456789abcdef", outcome="Failed", error="the key is bad"),
-    "ExecutionEnded, small": entries.ExecutionEnded(execution="0123456789abcdef", outcome="Completed"),
+    "ExecutionEnded": entries.ExecutionEnded(execution=ID, outcome="Failed", error="the key is bad"),
+    "ExecutionEnded, small": entries.ExecutionEnded(execution=ID, outcome="Completed"),
     "StageEnded": entries.StageEnded(
         run=3, stage="look", outcome="Completed", message="A-2: no", lacks=("no tools", "nor those")
     ),
@@ -131,16 +133,14 @@ SAMPLES: dict[str, entries.Entry] = {
     "RunStarted": entries.RunStarted(run=2, question="Why, in Düsseldorf? 💥"),
     "ExecutionStarted, of a summary": entries.ExecutionStarted(
         stage="",
-        execution="0123456789abcdef",
+        execution=ID,
         kind="summary",
         index=0,
         name="ExecutiveSummary",
         agent=replace(AGENT, strategy="synthesis", servers=(), server_instructions=()),
         messages=PROMPT,
     ),
-    "ExecutionEnded, ungrounded": entries.ExecutionEnded(
-        execution="0123456789abcdef", outcome="Completed", ungrounded=True
-    ),
+    "ExecutionEnded, ungrounded": entries.ExecutionEnded(execution=ID, outcome="Completed", ungrounded=True),
     "StageEnded, with errors": entries.StageEnded(stage="look", outcome="CompletedWithErrors", message="synthesis: no"),
     "RunEnded, with grounds": entries.RunEnded(
         ending="Completed",
@@ -153,7 +153,7 @@ SAMPLES: dict[str, entries.Entry] = {
     # Since budgets:
     "ExecutionStarted, with a budget": entries.ExecutionStarted(
         stage="look",
-        execution="0123456789abcdef",
+        execution=ID,
         index=0,
         name="KubernetesAgent",
         agent=replace(AGENT, budget=resolve.Budget(at_once=8, calls=200, of_one_tool=50, failed=5)),
@@ -162,7 +162,7 @@ SAMPLES: dict[str, entries.Entry] = {
     # Since fallbacks, native tools and costs:
     "ExecutionStarted, with fallbacks": entries.ExecutionStarted(
         stage="look",
-        execution="0123456789abcdef",
+        execution=ID,
         index=0,
         name="KubernetesAgent",
         agent=replace(
@@ -176,7 +176,7 @@ SAMPLES: dict[str, entries.Entry] = {
         messages=PROMPT,
     ),
     "Answered, with native results": entries.Answered(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=1,
         messages=(
             messages.Message(
@@ -207,17 +207,17 @@ SAMPLES: dict[str, entries.Entry] = {
         ),
     ),
     "FellBack": entries.FellBack(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=2,
         provider="anthropic-default",
         failure=messages.Failure(kind="fatal", text="google-default: 401 überholt", code="401"),
         call=CALL,
     ),
     "ContextCompacted": entries.ContextCompacted(
-        execution="0123456789abcdef", turn=7, results=("0.0", "0.1"), tokens=131_072, limit=128_000
+        execution=ID, turn=7, results=("0.0", "0.1"), tokens=131_072, limit=128_000
     ),
     "ContextCompacted, of a refused request": entries.ContextCompacted(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=7,
         cut=("6.0", "6.1"),
         shown=1_200,
@@ -229,7 +229,7 @@ SAMPLES: dict[str, entries.Entry] = {
     # Since each level takes away from the tools:
     "ExecutionStarted, with filters": entries.ExecutionStarted(
         stage="look",
-        execution="0123456789abcdef",
+        execution=ID,
         index=0,
         name="KubernetesAgent",
         agent=replace(
@@ -265,7 +265,7 @@ SAMPLES: dict[str, entries.Entry] = {
     ),
     # Since results are kept whole, and summed up:
     "ToolsAnswered, of which more is kept": entries.ToolsAnswered(
-        execution="0123456789abcdef",
+        execution=ID,
         runs=(
             entries.ToolRun(
                 call=CALLS[0],
@@ -277,7 +277,7 @@ SAMPLES: dict[str, entries.Entry] = {
         ),
     ),
     "ToolSummarised": entries.ToolSummarised(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=1,
         call_id="0.0",
         tool="kubernetes-server.pods_log",
@@ -286,7 +286,7 @@ SAMPLES: dict[str, entries.Entry] = {
         call=CALL,
     ),
     "ToolSummarised, in vain": entries.ToolSummarised(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=1,
         call_id="0.0",
         tool="kubernetes-server.pods_log",
@@ -296,25 +296,23 @@ SAMPLES: dict[str, entries.Entry] = {
     ),
     # Since providers' names of responses are kept:
     "Answered, by a version of the model": entries.Answered(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=0,
         messages=(messages.Message(role="assistant", text="It is out of memory."),),
         call=replace(CALL, response_model="gemini-2.5-flash-preview-09-2025 💥", response_id="Zx3kaMbxA_fX7M8P"),
     ),
     # Since servers that are away, and retries, are told as they happen:
     "AlertJoined": entries.AlertJoined(
-        execution="0123456789abcdef",
+        execution=ID,
         number=42,
         alerts=3,
         clock=61.5,
         messages=(messages.Message(role="user", text="3 more alerts: 💥"),),
     ),
-    "ServersAway": entries.ServersAway(execution="0123456789abcdef", servers=("kubernetes-server", "prometheus")),
-    "ServersAway, for calls": entries.ServersAway(
-        execution="0123456789abcdef", servers=("kubernetes-server",), calls=("0.0", "0.1")
-    ),
+    "ServersAway": entries.ServersAway(execution=ID, servers=("kubernetes-server", "prometheus")),
+    "ServersAway, for calls": entries.ServersAway(execution=ID, servers=("kubernetes-server",), calls=("0.0", "0.1")),
     "ModelRetried": entries.ModelRetried(
-        execution="0123456789abcdef",
+        execution=ID,
         turn=2,
         provider="google-default",
         model="gemini-2.5-flash",
@@ -354,7 +352,7 @@ SAMPLES: dict[str, entries.Entry] = {
         problem="the masking has changed since",
     ),
     "ExecutionStarted, of a recheck": entries.ExecutionStarted(
-        stage="", execution="0123456789abcdef", kind="recheck", index=0, name="Recheck", agent=None, tools=TOOLS
+        stage="", execution=ID, kind="recheck", index=0, name="Recheck", agent=None, tools=TOOLS
     ),
     "RunEnded, unchanged": entries.RunEnded(
         ending="Completed",
@@ -368,7 +366,7 @@ SAMPLES: dict[str, entries.Entry] = {
     # Since excerpts:
     "ExecutionStarted, with tools for results": entries.ExecutionStarted(
         stage="look",
-        execution="0123456789abcdef",
+        execution=ID,
         index=0,
         name="KubernetesAgent",
         agent=AGENT,
@@ -379,7 +377,7 @@ SAMPLES: dict[str, entries.Entry] = {
         messages=PROMPT,
     ),
     "ToolsAnswered, an excerpt": entries.ToolsAnswered(
-        execution="0123456789abcdef",
+        execution=ID,
         runs=(
             entries.ToolRun(
                 call=CALLS[0],

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from support.crew import Watched
 from tarsy.engine import handover, investigation
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, ports, record
@@ -158,15 +159,11 @@ async def test_a_takeover_does_not_begin_its_time_anew(
 async def test_suspended_its_time_stands_still(
     runtime: ports.Runtime, snapshot: record.Snapshot, hanging: HangingModel
 ) -> None:
-    class Suspending(memory.MemoryJournal):
-        """Stands still once the first answer is there."""
+    def suspend(added: Sequence[entries.Entry]) -> None:
+        if any(isinstance(entry, entries.Answered) for entry in added):
+            first.suspend()
 
-        async def commit(self, *added: entries.Entry) -> None:
-            await super().commit(*added)
-            if any(isinstance(entry, entries.Answered) for entry in added):
-                self.suspend()
-
-    first = Suspending(snapshot, BEGUN)
+    first = Watched(snapshot, suspend, BEGUN)
     first.passed = 50
     await investigation.run(runtime=runtime, journal=first)
     assert (ends(first), len(hanging.requests)) == ([], 1)

@@ -160,14 +160,14 @@ class Source:
     model = "m"
 
     def __init__(self) -> None:
-        self.closed = False
+        self.closings = 0
 
     async def stream(self, _: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
         yield provider.Text("Yes.")
         yield provider.Finish(None)
 
     async def close(self) -> None:
-        self.closed = True
+        self.closings += 1
 
 
 async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_asked(
@@ -196,7 +196,7 @@ async def test_a_provider_that_a_chain_names_is_built_once_when_it_is_first_aske
             await model.close()
     ((name, thread),) = built
     assert (name, thread == threading.main_thread().name) == ("mine", False)
-    assert source.closed
+    assert source.closings == 1
 
 
 def test_unnamed_integration_is_not_imported() -> None:
@@ -398,24 +398,13 @@ def no_tools(*_: object) -> ports.Toolbox:
     raise NotImplementedError
 
 
-class Closing(Source):
-    """Counts how often it has been closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.closings = 0
-
-    async def close(self) -> None:
-        self.closings += 1
-
-
 async def test_new_file_keeps_unchanged_clients_and_closes_others_after_their_last_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Closing] = []
+    made: list[Source] = []
 
-    def build(*_: Any, **__: Any) -> Closing:
-        made.append(Closing())
+    def build(*_: Any, **__: Any) -> Source:
+        made.append(Source())
         return made[-1]
 
     monkeypatch.setattr("tarsy.llm.xai.build", build)
@@ -482,22 +471,15 @@ def test_the_files_that_hold_keys_are_known(tmp_path: Path) -> None:
     assert credentials.key_files(platform, offered) == {Path("/run/a"), Path("/run/b"), Path("/run/c")}
 
 
-class Failing:
+class Failing(Source):
     """An SDK's client that cannot be closed."""
 
-    model = "m"
-    events: tuple[provider.StreamEvent, ...] = ()
-
     def __init__(self, error: Exception) -> None:
+        super().__init__()
         self.error = error
-        self.closed = 0
-
-    async def stream(self, _: ports.Request) -> AsyncGenerator[provider.StreamEvent]:
-        for event in self.events:
-            yield event
 
     async def close(self) -> None:
-        self.closed += 1
+        await super().close()
         raise self.error
 
 
@@ -522,7 +504,7 @@ async def test_clients_that_cannot_be_closed_end_nothing(caplog: pytest.LogCaptu
     models = registry.Models(sources, settings=everything)
     for model in models.shared.values():
         await model.close()
-    assert (first.closed, second.closed) == (1, 1)
+    assert (first.closings, second.closings) == (1, 1)
     reports = [
         log_record.getMessage()
         for log_record in caplog.records

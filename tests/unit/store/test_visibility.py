@@ -26,19 +26,17 @@ QUEUE_ALONE = [queue_counts._COUNT]
 """Statements that count what has not ended, and show nothing of it."""
 BUILDERS = {"paged", "_statement"}
 """The functions that build statements; module values and calls below stand for what they return."""
-BUILT = [
-    listing._statement(frozenset(filters), key, descending=True, begins=False, skips=False, is_of_one=is_of_one)
-    for filters in ((), ("words",), ("words", "phrases"), ("ended", "open", "chain"))
-    for key in listing._KEYS
-    for is_of_one in (True, False)
-]
-OF_DELETED = [
-    listing._statement(
-        frozenset(filters), key, descending=True, begins=False, skips=False, is_of_one=is_of_one, deleted=True
+LISTS = [
+    (
+        visibility.DELETED if deleted else visibility.VISIBLE,
+        listing._statement(
+            frozenset(filters), key, descending=True, begins=False, skips=False, is_of_one=is_of_one, deleted=deleted
+        ),
     )
     for filters in ((), ("words",), ("words", "phrases"), ("ended", "open", "chain"))
     for key in listing._KEYS
     for is_of_one in (True, False)
+    for deleted in (True, False)
 ]
 
 
@@ -57,10 +55,8 @@ def test_each_read_has_the_condition(module: ModuleType) -> None:
 
 
 def test_each_page_of_a_list_has_the_condition() -> None:
-    for statement in BUILT:
-        assert visibility.VISIBLE in statement.text
-    for statement in OF_DELETED:
-        assert visibility.DELETED in statement.text
+    for condition, statement in LISTS:
+        assert condition in statement.text
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
