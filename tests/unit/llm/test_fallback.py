@@ -105,8 +105,13 @@ def toolbox() -> memory.DictToolbox:
 
 
 @pytest.fixture
-def journal(snapshot: record.Snapshot, toolbox: memory.DictToolbox) -> memory.MemoryJournal:
-    return begun(snapshot, toolbox, tools=False)
+def has_tools() -> bool:
+    return False
+
+
+@pytest.fixture
+def journal(snapshot: record.Snapshot, toolbox: memory.DictToolbox, *, has_tools: bool) -> memory.MemoryJournal:
+    return begun(snapshot, toolbox, tools=has_tools)
 
 
 async def run(
@@ -295,34 +300,25 @@ CRASHES = [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "af
 
 
 @pytest.mark.parametrize("crash", CRASHES)
+@pytest.mark.parametrize("has_tools", [True])
 async def test_a_crash_at_any_commit_goes_on_with_the_provider_that_was_asked_then(
-    snapshot: record.Snapshot, toolbox: memory.DictToolbox, crash: tuple[int, str]
+    snapshot: record.Snapshot,
+    journal: memory.MemoryJournal,
+    doomed_journal: ports.Journal,
+    toolbox: memory.DictToolbox,
+    crash: tuple[int, str],
 ) -> None:
-    at, when = crash
-
-    class Doomed(memory.MemoryJournal):
-        commits = 0
-
-        async def commit(self, *added: entries.Entry) -> None:
-            self.commits += 1
-            if (self.commits, when) == (at, "before"):
-                raise failpoints.TriggeredError
-            await super().commit(*added)
-            if (self.commits, when) == (at, "after"):
-                raise failpoints.TriggeredError
-
-    opening = begun(snapshot, toolbox).facts
-    faultless = memory.MemoryJournal(snapshot, *opening)
+    faultless = begun(snapshot, toolbox)
     await run(faultless, Providers(SCRIPTS), toolbox)
-    journal, first = Doomed(snapshot, *opening), Providers(SCRIPTS)
+    first = Providers(SCRIPTS)
     with pytest.raises(failpoints.TriggeredError):
-        await run(journal, first, toolbox)
+        await run(doomed_journal, first, toolbox)
     fallen_before = [fact.provider for fact in fallen(journal)]
     again = journal.taken_over()
     owed = {name: script[committed(journal, name) :] for name, script in SCRIPTS.items()}
     second = Providers(owed)
     if again.record.executions[ID].ended:
-        assert (at, when) == (COMMITS, "after")
+        assert crash == (COMMITS, "after")
         return
     await run(again, second, toolbox)
     assert second.asked[:1] in ([["first", *fallen_before][-1]], [])
@@ -457,19 +453,10 @@ def test_request_with_native_tools_is_not_used_to_calibrate_estimates(snapshot: 
         assert (journal.record.executions[ID].reported is not None) == measured
 
 
-async def test_the_log_says_why_a_provider_is_left_and_why_an_agent_failed(
-    snapshot: record.Snapshot,
-    platform: platforms.Platform,
-    toolbox: memory.DictToolbox,
-    caplog: pytest.LogCaptureFixture,
+async def test_log_says_why_a_provider_is_left(
+    snapshot: record.Snapshot, toolbox: memory.DictToolbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = begun(snapshot, toolbox, fallbacks=["second"])
     await run(journal, Providers({"first": [DEAD], "second": [DEAD]}), toolbox)
     warned = [log_record.getMessage() for log_record in caplog.records if log_record.levelname == "WARNING"]
     assert warned == [f"second is asked from here on: {DEAD.text}"]
-    failing = memory.ScriptedModel(*[DEAD] * 9)
-    runtime = ports.Runtime(platform=platform, model=lambda _: failing, toolbox=lambda *_: toolbox)
-    await investigation.run(runtime=runtime, journal=memory.MemoryJournal(snapshot))
-    assert f"agent ended: Failed: {DEAD.text}" in [
-        log_record.getMessage() for log_record in caplog.records if log_record.levelname == "WARNING"
-    ]

@@ -409,7 +409,6 @@ MAY = "check api_key_env of llm_providers.google-default, and what the key may d
     ("answer", "raised", "code", "what_to_do"),
     [
         (api_error(400, "API key not valid.", reason="API_KEY_INVALID"), provider.FatalError, "400", MAY),
-        (api_error(401, "no"), provider.FatalError, "401", MAY),
         (
             api_error(403, "Consumer 'api_key:AIza-secret' has been suspended."),
             provider.FatalError,
@@ -436,7 +435,6 @@ MAY = "check api_key_env of llm_providers.google-default, and what the key may d
             "set context_tokens of llm_providers.google-default",
         ),
         (api_error(429, "quota"), provider.RetryableError, "429", "quota"),
-        (api_error(503, "overloaded"), provider.RetryableError, "503", "overloaded"),
         (ConnectionResetError("reset"), provider.RetryableError, "connection", "reset"),
         ([5], provider.RetryableError, "protocol", "not the API's"),
         ([{"promptFeedback": {"blockReason": "SAFETY"}}], provider.FatalError, "SAFETY", "blocked"),

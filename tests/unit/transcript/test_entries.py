@@ -241,7 +241,6 @@ def test_full_results_stored_beside_the_log_are_not_in_it() -> None:
     ("text", "length"),
     [
         ("line\n[cut: 4 of 5000 characters are shown; ask for less]", 5000),
-        ("line\n[cut: 4 of 5000 characters are shown; ask for less]\n", None),
         ("a log that says [cut: 4 of 5000 characters are shown; ask for less]", None),
         ("line", None),
     ],
@@ -262,9 +261,6 @@ def test_result_cut_before_its_length_was_stored_has_the_length_of_its_last_line
     decoded_entry = decoded(old, entry)
     assert isinstance(decoded_entry, entries.ToolsAnswered)
     assert decoded_entry.runs[0].length == length
-    newer = decoded(stored, entry)
-    assert isinstance(newer, entries.ToolsAnswered)
-    assert newer.runs[0].length is None, "since then it is said"
 
 
 def test_an_answer_that_holds_no_message_is_unreadable() -> None:

@@ -21,24 +21,14 @@ class TalkativeModel(memory.ScriptedModel):
 
     def __init__(self, *, together: int) -> None:
         super().__init__()
-        self._together = together
-        self._waiting: list[asyncio.Event] = []
+        self._all_are_asked = asyncio.Barrier(together)
 
     async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:
         if "You are KubernetesAgent-" in request.messages[0].text:
-            await self._meet()
+            await self._all_are_asked.wait()
         await asyncio.create_task(self._talk(scope))
         await asyncio.to_thread(SDK.warning, "thread", extra={"asked_by": scope.execution})
         return await super().ask(request, scope)
-
-    async def _meet(self) -> None:
-        mine = asyncio.Event()
-        self._waiting.append(mine)
-        if len(self._waiting) == self._together:
-            for waiting in self._waiting:
-                waiting.set()
-            self._waiting.clear()
-        await mine.wait()
 
     async def _talk(self, scope: ports.Scope) -> None:
         SDK.warning("task", extra={"asked_by": scope.execution})
