@@ -1,4 +1,4 @@
-"""Requests that come slowly and bodies that are large: any caller that reaches the port can send them."""
+"""Connections that are slow, silent or many, and large bodies: any caller that reaches the port can open them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWrite
 
 
 @pytest.fixture
-async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
+def cut_off() -> asyncio.Event:
+    """Set when the answer of `/flood`, which has no end, is cut off."""
+    return asyncio.Event()
+
+
+@pytest.fixture
+async def connect(tmp_path: Path, cut_off: asyncio.Event, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Connect]:
     """Opens connections to a server that tells how long the body was."""
     monkeypatch.setattr(connections, "REQUEST_SECONDS", 60.0)
     application, held = FastAPI(), bodies.Bodies()
@@ -42,6 +48,18 @@ async def connect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
             await asyncio.Event().wait()
 
         return StreamingResponse(words())
+
+    @application.get("/flood")
+    async def flood() -> StreamingResponse:
+        async def pieces() -> AsyncIterator[bytes]:
+            try:
+                while True:
+                    yield b"x" * 65536
+                    await asyncio.sleep(0)  # as what reads a database
+            finally:
+                cut_off.set()
+
+        return StreamingResponse(pieces())
 
     @application.post("/refused")
     async def refuse() -> None:
@@ -160,3 +178,26 @@ async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
             reader, writer = await connect()
             writer.write(post(b"y" * 600))
             status, _ = await answer(reader)
+
+
+async def test_client_that_reads_nothing_is_cut_off(
+    connect: Connect, cut_off: asyncio.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "READ_SECONDS", SECONDS)
+    _, writer = await connect()
+    writer.write(b"GET /flood HTTP/1.1\r\nHost: x\r\n\r\n")
+    async with patience.limit():
+        await cut_off.wait()
+
+
+async def test_process_refuses_connections_beyond_its_limit_with_a_reason(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 2)
+    async with patience.limit():
+        for _ in range(2):
+            reader, writer = await connect()
+            writer.write(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"wait")
+        refused, _ = await connect()
+        assert b"2 connections are open already" in await refused.read()
