@@ -11,7 +11,6 @@ import pytest
 from support.crew import Batches
 from tarsy import failpoints
 from tarsy.agent import escaping, loop, prompts
-from tarsy.config.model import platforms
 from tarsy.engine import evidence, handover, investigation, runbook
 from tarsy.resources import chains
 from tarsy.transcript import entries, memory, messages, nesting, ports, record
@@ -370,25 +369,6 @@ async def test_a_takeover_at_any_commit_skips_what_was_to_be_skipped(
     ends = [stage.ended.outcome for stage in second.record.stages.values() if stage.ended]
     assert (ends, second.record.ended and second.record.ended.ending) == (["Failed", "Skipped"], "Failed")
     assert second_model.requests == []
-
-
-@pytest.mark.parametrize("crash", [(1, "after")])
-async def test_agent_and_tools_of_an_execution_outlive_a_change_of_the_platform(
-    runtime: ports.Runtime,
-    snapshot: record.Snapshot,
-    journal: memory.MemoryJournal,
-    doomed_journal: ports.Journal,
-    platform: platforms.Platform,
-    model: memory.ScriptedModel,
-) -> None:
-    with CRASHED:
-        await investigation.run(runtime=runtime, journal=doomed_journal)
-    agent = platforms.Agent(custom_instructions="Be long.", max_iterations=1)
-    changed = platform.model_copy(update={"agents": {"KubernetesAgent": agent}})
-    second = memory.MemoryJournal(snapshot, *journal.facts)
-    await investigation.run(runtime=replace(runtime, platform=changed), journal=second)
-    assert [request.messages[0].text.endswith("Be brief.") for request in model.requests] == [True] * 3
-    assert all(request.tools for request in model.requests)
 
 
 async def test_an_investigation_that_has_ended_sends_and_writes_nothing(

@@ -29,7 +29,6 @@ from support.crew import (
     Shop,
     Tools,
     Watched,
-    agent_name,
     analysis,
 )
 from support.executions import asks, says
@@ -193,39 +192,6 @@ async def test_they_are_handed_over_in_their_order_whoever_ended_first(
     heading = f"### Results from '{STAGE}' stage:" if scripts else "# The agents of this stage"
     assert "\n\n".join([heading, *parts]) in reader_task
     assert (f"{handover.START}\n{JOINED}\n{handover.END}" in task) != bool(scripts)
-
-
-@WITH_TOOLS
-@pytest.mark.parametrize(
-    "stage",
-    [
-        {
-            "agents": [
-                {"name": "KubernetesAgent", "tools": {"allow": []}},
-                {"name": "KubernetesAgent", "llmProvider": "second", "mcpServers": []},
-                {"name": "KubernetesAgent", "maxIterations": 3},
-            ],
-            "maxIterations": 7,
-            "tools": {"deny": ["k8s.get"]},
-        }
-    ],
-)
-async def test_each_runs_with_what_is_said_of_it_alone(
-    runtime: ports.Runtime, journal: memory.MemoryJournal, second_model: memory.ScriptedModel
-) -> None:
-    await investigation.run(runtime=runtime, journal=journal)
-    settings = []
-    for execution in journal.record.stages[STAGE].agents:
-        agent = execution.started.agent
-        assert agent
-        tools = [spec.name for spec in execution.started.tools]
-        settings.append((agent.name, agent.provider, agent.max_iterations, agent.servers, tools))
-    assert settings == [
-        ("KubernetesAgent", "first", 7, ("k8s",), []),
-        ("KubernetesAgent", "second", 7, (), ["k8s.restart"]),
-        ("KubernetesAgent", "first", 3, ("k8s",), ["k8s.restart"]),
-    ]
-    assert agent_name(second_model.requests[0]) == SECOND, "it is told the name that people see"
 
 
 @pytest.mark.parametrize(

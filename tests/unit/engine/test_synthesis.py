@@ -203,19 +203,6 @@ async def test_its_result_takes_the_place_of_theirs_in_what_the_next_stage_reads
     assert journal.record.ended.ending == "Completed"
 
 
-@pytest.mark.parametrize("stage", [{**TWO, "iterationStrategy": "react"}])
-@pytest.mark.parametrize("scripts", [{name: (says("Final Answer: so"),) for name in (FIRST, SECOND)}])
-async def test_it_runs_with_its_own_settings_and_without_tools(
-    runtime: ports.Runtime, journal: memory.MemoryJournal
-) -> None:
-    await investigation.run(runtime=runtime, journal=journal)
-    joining = journal.record.stages[STAGE].synthesis
-    assert joining
-    assert joining.started.agent
-    assert (joining.started.agent.strategy, joining.started.agent.servers) == ("synthesis", ())
-    assert joining.started.messages[0].text.endswith("## Your instructions\n\nWeigh it.")
-
-
 @pytest.mark.parametrize(
     ("stage", "scripts", "outcome"),
     [
@@ -276,13 +263,10 @@ async def test_failed_synthesis_lets_the_results_go_on_as_they_are_and_stop_does
     task = second_model.requests[0].messages[1].text
     assert "\n\n".join([f"### Results from '{STAGE}' stage:", *parts]) in task
     assert "Synthesis" not in task
-    assert journal.record.ended == entries.RunEnded(
-        ending="CompletedWithErrors",
-        reason="StagesFailed",
-        message=f"stage '{STAGE}' completed with errors: {message}",
-        final_analysis="Raise the memory limit.",
-        grounds="NothingInspected",
-    )
+    ended = journal.record.ended
+    assert ended
+    assert (ended.ending, ended.final_analysis) == ("CompletedWithErrors", "Raise the memory limit.")
+    assert ended.message == f"stage '{STAGE}' completed with errors: {message}"
 
 
 UNRESOLVED: Stage = {**TWO, "synthesis": {"agent": "Nobody"}}
