@@ -25,15 +25,11 @@ from tarsy.llm import http, provider
 from tarsy_dev.model import tokens
 
 MEGABYTE = b"x" * 2**20
-
 BOMB = b" " * (50 * 2**20)
-
 GZIP = gzip.compress(BOMB, 1)
-
 endless = itertools.repeat
 
 QUOTED = b"sk-canary-0123456789"
-
 NO_HTTP = {
     "a status": lambda: [b"HTTP/1.1 2000 " + QUOTED + b"\r\n\r\n"],
     "no status": lambda: [QUOTED + b"\r\n\r\n"],

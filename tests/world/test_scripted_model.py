@@ -7,7 +7,6 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
 from google import genai
 from google.genai import errors, types
@@ -163,24 +162,3 @@ async def test_a_conversation_that_gemini_refuses_is_refused(conversation: Any, 
         content = to_content(await sdk.stream(user()))
         with pytest.raises(errors.ClientError, match=message):
             await sdk.stream(*conversation(content))
-
-
-async def post(url: str, body: dict[str, Any] | str) -> tuple[int, dict[str, Any]]:
-    text = body if isinstance(body, str) else json.dumps(body)
-    async with (
-        aiohttp.ClientSession(headers={"x-goog-api-key": "k"}) as session,
-        session.post(f"{url}/v1beta/models/gemini-3-pro:generateContent", data=text) as response,
-    ):
-        return response.status, await response.json()
-
-
-async def test_fields_are_known_in_camel_and_snake_case_and_others_are_refused() -> None:
-    contents = [{"role": "user", "parts": [{"text": "q"}]}]
-    async with model.serve(model.answers("a")) as server:
-        both = {"contents": contents, "system_instruction": {"parts": [{"text": "s"}]}, "generationConfig": {}}
-        assert (await post(server.url, both))[0] == 200
-        status, refused = await post(server.url, {"contents": contents, "systemPrompt": "s"})
-        assert (status, refused["error"]["status"]) == (400, "INVALID_ARGUMENT")
-        assert refused["error"]["message"].endswith('Unknown name "systemPrompt": Cannot find field.')
-        assert (await post(server.url, "{"))[0] == 400
-        assert (await post(server.url, {"contents": []}))[1]["error"]["message"].endswith("is not specified\n")

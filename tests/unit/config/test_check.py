@@ -246,17 +246,10 @@ SYNTHESIS = "Chain 'mine' stage 'look' synthesis"
 @pytest.mark.parametrize(
     ("stage", "spec", "message"),
     [
-        ({**SEVERAL, "synthesis": {"agent": "X"}}, {}, f"{SYNTHESIS} references unknown agent 'X'. {AGENTS}"),
-        (
-            {"replicas": 2, "synthesis": {"llmProvider": "X"}},
-            {},
-            f"{SYNTHESIS} references unknown LLM provider 'X'. {PROVIDERS}",
-        ),
         ({"synthesis": {"agent": "X"}}, {}, f"{SYNTHESIS} references unknown agent 'X'. {AGENTS}"),
         ({"synthesis": {"llmProvider": "X"}}, {}, f"{SYNTHESIS} references unknown LLM provider 'X'. {PROVIDERS}"),
         *(
-            ({}, {kind: {**fields, **switch}}, f"Chain 'mine' {kind} references unknown {missing}")
-            for switch in ({}, {"enabled": True}, {"enabled": False})
+            ({}, {kind: {"enabled": False, **fields}}, f"Chain 'mine' {kind} references unknown {missing}")
             for kind, fields, missing in (
                 ("chat", {"agent": "X"}, f"agent 'X'. {AGENTS}"),
                 ("chat", {"llmProvider": "X"}, f"LLM provider 'X'. {PROVIDERS}"),

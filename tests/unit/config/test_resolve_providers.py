@@ -106,14 +106,6 @@ def test_agents_that_follow_have_the_fallbacks_of_the_defaults_alone() -> None:
     assert {names(follower) for follower in none.values()} == {()}
 
 
-@pytest.mark.parametrize("level", ["chain", "stage", "stage agent"])
-def test_unknown_fallback_is_reported_with_its_place(level: str) -> None:
-    with pytest.raises(resolve.UnresolvedError) as error:
-        agent(*settled(fallbacks={level: ["xai", "gone"]}))
-    why = "Chain 'c' stage 'look' fallbackProviders references unknown LLM provider 'gone'. Available LLM providers: "
-    assert str(error.value).startswith(why)
-
-
 @pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
 @pytest.mark.parametrize(
     ("provider", "native", "offered"),

@@ -146,13 +146,6 @@ def test_a_chain_is_stored_without_known_secrets(platform: platforms.Platform) -
     assert (decided.chain.hash, decided.chain.spec.stages) == (mine.digest(), spec.stages)
 
 
-def test_missing_fields_are_what_they_always_were(index: chain_index.ChainIndex) -> None:
-    decided = decide(investigation_of(alertData=None, severity=None, runbookURL=None), index)
-    assert (decided.alert_data, decided.severity, decided.runbook_url, decided.alert_data_ref) == ("", None, None, None)
-    assert (decided.fingerprint, decided.starts_at, decided.receipt, decided.ttl_seconds) == (None, None, None, None)
-    assert (decided.priority, decided.suspend) == (0, False)
-
-
 def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainIndex) -> None:
     """It was masked when it was stored, and only the store knows whether it is there."""
     decided = decide(investigation_of(alertData=None, alertDataRef={"name": "d1", "size": 70_000}), index)

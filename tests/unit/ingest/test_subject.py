@@ -56,22 +56,6 @@ def test_volumes_that_one_node_reports_on_are_different_subjects() -> None:
     assert labels("a") != labels("b")
 
 
-def test_object_labels_name_severity_alert_namespace_and_workload() -> None:
-    labels = {"severity": "critical", "alertname": "KubePodCrash", "namespace": "shop", "pod": "web-0", "x": "y"}
-    assert subject.object_labels(labels, mask=unmasked) == {
-        "tarsy.dev/severity": "critical",
-        "tarsy.dev/alertname": "KubePodCrash",
-        "tarsy.dev/namespace": "shop",
-        "tarsy.dev/workload": "web-0",
-    }
-
-
-def test_object_labels_leave_out_what_masking_changed() -> None:
-    labels = {"severity": "critical", "pod": "s3cret"}
-    masked = subject.object_labels(labels, mask=lambda _, value: value.replace("s3cret", "MASKED"))
-    assert masked == {"tarsy.dev/severity": "critical"}
-
-
 @given(
     st.dictionaries(st.sampled_from(["severity", "alertname", "namespace", *subject.WORKLOADS]), st.text(max_size=80))
 )

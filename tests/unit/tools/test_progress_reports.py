@@ -181,15 +181,6 @@ async def test_flood_of_progress_shows_a_burst_then_few_lines_and_the_last(
     assert later == [], "what was not shown by its end is not shown"
 
 
-async def test_a_call_shows_no_more_than_so_many_lines(reports: progress.Reports, clock: clocks.Clock) -> None:
-    lines: list[str] = []
-    with under_way(reports, lines) as token:
-        for number in range(2 * progress.LINES_MAX):
-            clock.now += 1.0
-            reports.takes(notice("progress", progressToken=token, progress=number))
-    assert len(lines) == progress.LINES_MAX
-
-
 JSON = strategies.recursive(
     strategies.none() | strategies.booleans() | strategies.floats() | strategies.integers() | strategies.text(),
     lambda inner: strategies.lists(inner, max_size=3) | strategies.dictionaries(strategies.text(), inner, max_size=3),

@@ -14,20 +14,14 @@ from tarsy.tools.calls import results
 from tarsy.transcript import ports
 
 TEXT = types.TextContent(type="text", text="web-0 is Running")
-
 IMAGE = types.ImageContent(type="image", data=base64.b64encode(b"hello").decode(), mime_type="image/png")
 
 
 LOG = types.TextResourceContents(uri="file:///log", text="out of memory")
-
 CORE = types.BlobResourceContents(uri="file:///core", blob=base64.b64encode(b"x" * 12_345).decode())
-
 TYPED = types.BlobResourceContents(uri="file:///a\nb", mime_type="application/zip", blob="aGk=")
-
 LINK = types.ResourceLink(type="resource_link", name="log", uri="file:///log")
-
 SIZED = types.ResourceLink(type="resource_link", name="log", uri="file:///log", mime_type="text/plain", size=2048)
-
 INLINE = types.ResourceLink(type="resource_link", name="log", uri=f"data:text/plain;base64,{'QUFB' * 1000}")
 
 
