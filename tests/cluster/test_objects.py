@@ -80,6 +80,7 @@ async def test_an_object_is_created_once_and_found_afterwards(cluster: client.Cl
         pytest.param({"alertTyp": "x"}, "alertTyp", id="an unknown field"),
         pytest.param({"alertData": ""}, "alertData", id="no alert"),
         pytest.param({"alertData": "x" * (investigations.ALERT_DATA_MAX + 1)}, "alertData", id="too large an alert"),
+        pytest.param({"author": "x" * (investigations.AUTHOR_MAX + 1)}, "author", id="too long an author"),
         pytest.param({"startsAt": "yesterday"}, "startsAt", id="a time that is none"),
         pytest.param({"startsAt": "0000-01-01T00:00:00Z"}, "startsAt", id="a time before all that can be kept"),
     ],
