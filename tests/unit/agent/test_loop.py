@@ -78,10 +78,7 @@ async def test_a_straight_run_ends_with_the_models_conclusion(
 
 
 async def test_a_conclusion_is_committed_together_with_the_ends_that_it_brings(
-    snapshot: record.Snapshot,
-    journal: memory.MemoryJournal,
-    model: memory.ScriptedModel,
-    toolbox: memory.DictToolbox,
+    snapshot: record.Snapshot, journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     seen: list[tuple[str, entries.Outcome]] = []
 
@@ -319,10 +316,7 @@ async def test_a_failure_leaves_no_message(
     "blank", [says(""), says(" \n"), messages.Message(role="assistant", thinking="hm"), stated("s")]
 )
 async def test_a_blank_answer_leaves_no_message(
-    journal: memory.MemoryJournal,
-    model: memory.ScriptedModel,
-    toolbox: memory.DictToolbox,
-    blank: messages.Message,
+    journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox, blank: messages.Message
 ) -> None:
     class Blank(memory.ScriptedModel):
         async def ask(self, request: ports.Request, scope: ports.Scope) -> ports.Answer:

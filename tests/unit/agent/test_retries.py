@@ -56,11 +56,7 @@ def fallbacks() -> list[str]:
 def snapshot(snapshot: record.Snapshot, fallbacks: list[str]) -> record.Snapshot:
     """One stage of three agents."""
     stage = chains.Stage(
-        name="analysis",
-        agent="KubernetesAgent",
-        replicas=AGENTS,
-        llm_provider="first",
-        fallback_providers=fallbacks,
+        name="analysis", agent="KubernetesAgent", replicas=AGENTS, llm_provider="first", fallback_providers=fallbacks
     )
     return replace(snapshot, chain=snapshot.chain.model_copy(update={"stages": [stage]}))
 

@@ -53,10 +53,7 @@ def test_every_strategy_that_a_chain_may_name_has_its_row() -> None:
 @pytest.mark.parametrize("script", [(says(ACTION), says(ANSWER))])
 @pytest.mark.parametrize("strategy", ["react", "react-stage"])
 async def test_react_declares_no_tools_and_gets_its_results_as_observations(
-    runtime: ports.Runtime,
-    journal: memory.MemoryJournal,
-    model: memory.ScriptedModel,
-    toolbox: memory.DictToolbox,
+    runtime: ports.Runtime, journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     execution = await investigated(runtime, journal)
     assert execution.analysis == "It is out of memory [tool 0.0]."
@@ -71,12 +68,7 @@ async def test_react_declares_no_tools_and_gets_its_results_as_observations(
 
 @pytest.mark.parametrize(
     "script",
-    [
-        (
-            says(f"{ACTION}\nObservation: all is well\nThought: So.\nFinal Answer: Nothing is wrong."),
-            says(ANSWER),
-        )
-    ],
+    [(says(f"{ACTION}\nObservation: all is well\nThought: So.\nFinal Answer: Nothing is wrong."), says(ANSWER))],
 )
 async def test_text_that_a_model_makes_up_behind_its_action_is_kept_and_never_sent_back(
     runtime: ports.Runtime, journal: memory.MemoryJournal, model: memory.ScriptedModel
@@ -127,10 +119,7 @@ WRONG = {
 
 @pytest.mark.parametrize("script", [(*(says(f"Action: {name}\nAction Input: {{}}") for name in WRONG), says(ANSWER))])
 async def test_a_tool_that_there_is_not_is_an_observation_that_says_what_there_is(
-    runtime: ports.Runtime,
-    journal: memory.MemoryJournal,
-    model: memory.ScriptedModel,
-    toolbox: memory.DictToolbox,
+    runtime: ports.Runtime, journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     await investigated(runtime, journal)
     observed = [text for text in user_texts(model.requests[len(WRONG)]) if text.startswith("Observation: ")]

@@ -87,10 +87,7 @@ async def test_budget_at_its_limit_allows_one_conclusion_and_no_later_stage(
     assert conclusion.messages[-1].text.startswith(f"U{SPENT[1:]}. Call no more tools.")
     ended = journal.record.ended
     assert ended is not None
-    assert (ended.ending, ended.message) == (
-        "CompletedWithErrors",
-        f"{SPENT}; the stages after it were skipped",
-    )
+    assert (ended.ending, ended.message) == ("CompletedWithErrors", f"{SPENT}; the stages after it were skipped")
     assert ended.final_analysis == "It is out of memory."
     assert not ended.summary
     stages = {name: stage.ended and stage.ended.outcome for name, stage in journal.record.stages.items()}
@@ -270,9 +267,7 @@ def test_period_ends_at_the_next_boundary_in_utc(at: datetime, per: Any) -> None
 
 
 @given(
-    limit=st.integers(1, 10**6),
-    share=st.none() | st.integers(1, 80),
-    at_limit=st.sampled_from(["Conclude", "Refuse"]),
+    limit=st.integers(1, 10**6), share=st.none() | st.integers(1, 80), at_limit=st.sampled_from(["Conclude", "Refuse"])
 )
 def test_noise_never_spends_what_is_kept(limit: int, share: int | None, at_limit: Any) -> None:
     reserve = None if share is None else budgets.Reserve(severity="critical", share=share)

@@ -176,10 +176,7 @@ class Broken(memory.DictToolbox):
 
 @pytest.mark.parametrize(
     ("block", "script", "ending"),
-    [
-        ({"enabled": False}, (LOOKS, says(FOUND)), "Completed"),
-        ({"llmProvider": "second"}, (FATAL, FATAL), "Failed"),
-    ],
+    [({"enabled": False}, (LOOKS, says(FOUND)), "Completed"), ({"llmProvider": "second"}, (FATAL, FATAL), "Failed")],
     ids=["disabled", "there is no analysis"],
 )
 async def test_there_is_none_where_nobody_wants_one_or_there_is_nothing_to_sum_up(
@@ -233,11 +230,7 @@ async def test_summary_after_a_failed_stage_has_what_was_found_and_the_account_o
     ids=["a fatal error", "an unknown provider", "silence"],
 )
 async def test_run_without_it_ends_as_its_stages_ended_and_what_failed_is_kept(
-    runtime: ports.Runtime,
-    journal: Batches,
-    seconds: float,
-    ended: tuple[str, str],
-    monkeypatch: pytest.MonkeyPatch,
+    runtime: ports.Runtime, journal: Batches, seconds: float, ended: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert summary.SECONDS == 30
     monkeypatch.setattr(summary, "SECONDS", seconds)

@@ -331,9 +331,7 @@ async def test_empty_answers_are_apart_and_within_the_iterations_time(monkeypatc
 
 
 @pytest.mark.parametrize("failed", [provider.RetryableError("503 overloaded", code="503"), provider.Finish(None)])
-async def test_investigation_repeats_no_more_than_it_may(
-    failed: provider.RetryableError | provider.Finish,
-) -> None:
+async def test_investigation_repeats_no_more_than_it_may(failed: provider.RetryableError | provider.Finish) -> None:
     granted = iter([True, True, False])
     source = Provider((failed,))
     error = await failure(source, scope=replace(SCOPE, may_retry=lambda: next(granted)), retries=100)
@@ -433,11 +431,7 @@ async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> No
         with pytest.raises(ports.ModelError):
             await asked.ask(REQUEST, SCOPE)
         assert asked.state.failure
-        assert (asked.state.state, asked.state.failure.kind, asked.state.failure.code) == (
-            "failing",
-            kind,
-            code,
-        )
+        assert (asked.state.state, asked.state.failure.kind, asked.state.failure.code) == ("failing", kind, code)
     failing = asked.state.since
     assert failing > since
     cancelled = asyncio.create_task(asked.ask(REQUEST, SCOPE))

@@ -49,10 +49,7 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         acts("a\nb", text="a: 1\nb: 2", rest="Observation: x"),
     ),
     # labels in other dress
-    "bold labels": (
-        f"**Thought:** I look.\n**Action**: k8s.get\n**Action Input:** {POD}",
-        acts("I look.", text=POD),
-    ),
+    "bold labels": (f"**Thought:** I look.\n**Action**: k8s.get\n**Action Input:** {POD}", acts("I look.", text=POD)),
     "headings": ("### Thought:\nI look.\n### Final Answer:\nMemory.", says("Memory.", "I look.")),
     "a list": (f"- Thought: I look.\n- Action: k8s.get\n- Action Input: {POD}", acts("I look.", text=POD)),
     "a bold list": (f"* **Action:** k8s.get\n* **Action Input:** {POD}", acts(text=POD)),
@@ -80,22 +77,13 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         CALL + "\nAction: k8s.list\nAction Input: {}",
         acts(text=POD, rest="\nAction: k8s.list\nAction Input: {}"),
     ),
-    "an action, then an answer": (
-        "Action: k8s.get\nFinal Answer: Memory.",
-        acts(rest="Final Answer: Memory."),
-    ),
-    "an answer, then an action": (
-        "Final Answer: Memory.\n" + CALL,
-        says("Memory.", rest=CALL),
-    ),
+    "an action, then an answer": ("Action: k8s.get\nFinal Answer: Memory.", acts(rest="Final Answer: Memory.")),
+    "an answer, then an action": ("Final Answer: Memory.\n" + CALL, says("Memory.", rest=CALL)),
     "an answer that recommends an action": (
         "Final Answer: Memory.\nAction: restart the pod\nThen wait.",
         says("Memory.\nAction: restart the pod\nThen wait."),
     ),
-    "an answer, then an observation": (
-        "Final Answer: Memory.\nObservation: x",
-        says("Memory.", rest="Observation: x"),
-    ),
+    "an answer, then an observation": ("Final Answer: Memory.\nObservation: x", says("Memory.", rest="Observation: x")),
     "an answer with a list of observations": (
         "Final Answer: Memory.\n- Observation: 128Mi\n- Action: raise it",
         says("Memory.\n- Observation: 128Mi\n- Action: raise it"),
@@ -142,10 +130,7 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "a call in code": (f"Action: `k8s.get({POD})`", acts(text=POD)),
     "JSON on the action's line": (f"Action: k8s.get {POD}", acts(text=POD)),
     "pairs on the action's line": ("Action: k8s.get name=web-0 tail=5", acts(text="name=web-0 tail=5")),
-    "an input on the line and with its label": (
-        f'Action: k8s.get({{"a": 1}})\nAction Input: {POD}',
-        acts(text=POD),
-    ),
+    "an input on the line and with its label": (f'Action: k8s.get({{"a": 1}})\nAction Input: {POD}', acts(text=POD)),
     # the tool's name
     "a tool in code": ("Action: `k8s.get`", acts()),
     "a tool in bold": ("Action: **k8s.get**", acts()),
