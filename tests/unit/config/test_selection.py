@@ -75,7 +75,6 @@ async def investigated(
     ("mcp", "called"),
     [
         (None, "k8s.get k8s.list prom.query"),
-        ({}, "k8s.get k8s.list prom.query"),
         ({"servers": [{"name": "k8s", "tools": ["get"]}]}, "k8s.get"),
         ({"servers": [{"name": "web"}]}, "web.get"),
         ({"servers": [{"name": "web"}, {"name": "k8s", "tools": ["l*"]}]}, "k8s.list web.get"),
@@ -159,13 +158,11 @@ async def test_a_tool_that_is_gone_meanwhile_is_told_as_missing(
     ("mcp", "content"),
     [
         ({}, "the alert does not select tools"),
-        ({"servers": []}, "MCP servers: none"),
         ({"servers": [{"name": "k8s", "tools": ["get", "l*"]}, {"name": "web"}]}, "MCP servers: k8s (get, l*), web"),
         (
             {"tools": {"allow": ["k8s.*"], "deny": ["*.list"]}, "nativeTools": {"google_search": False}},
             "allowed tools: k8s.*; denied tools: *.list; native tools switched off: google_search",
         ),
-        ({"tools": {"allow": []}}, "allowed tools: none"),
     ],
 )
 def test_people_are_told_what_the_alert_selected(mcp: dict[str, Any], content: str) -> None:

@@ -56,7 +56,6 @@ def test_fields_of_later_releases_are_ignored_but_stay_in_the_alert(payload: dic
         (b"alert=x", "the body is not JSON: "),
         (b"[]", "version: expected \"4\", Alertmanager's webhook format, not 'list'"),
         (b'{"version": "1"}', "version: expected \"4\", Alertmanager's webhook format, not '1'"),
-        (b'{"version": "\\ud800"}', "version: expected \"4\", Alertmanager's webhook format, not '\ufffd'"),
         (b'{"version": "4"}', "receiver: Field required; alerts: Field required"),
         (b'{"version": "4", "receiver": "r", "alerts": [1]}', "alerts.0: Input should be a valid dictionary"),
     ],

@@ -120,12 +120,10 @@ def test_definitions_of_links_are_text(text: str) -> None:
     ("text", "expected"),
     [
         ("# Cause\n\nThe *disk* is **full**.\n", "### Cause\n\nThe *disk* is **full**.\n\n"),
-        ("##### a\n###### b", "###### a\n###### b\n\n"),
         ("See `kubectl logs <pod> | grep x` and <b>.", "See &#96;kubectl logs &lt;pod> | grep x&#96; and &lt;b>.\n\n"),
         ("See `kubectl logs <pod>`.", "See `kubectl logs <pod>`.\n\n"),
         ("`a | b` [c](http://d/e) ![f](http://g)", "`a | b` [c](http://d/e) &#33;[f](http://g)\n\n"),
         ("| a | b |\n|---|:-:|\n| 1 | `2` |", "| a | b |\n|---|:-:|\n| 1 | `2` |\n\n"),
-        ("a\n---\nb\n===\n- - -", "a\n***\nb\n&#61;==\n***\n\n"),
         ("[a]: http://b\n[tool 0.0] x: y", "&#91;a]: http://b\n[tool 0.0] x: y\n\n"),
         ("~~~yaml\n# x\n```\n~~~\n", "````yaml\n# x\n```\n````\n\n"),
         ("```sh\n\tx <y>\n# z", "```sh\n\tx <y>\n# z\n```\n\n"),
