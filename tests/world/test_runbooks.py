@@ -40,11 +40,11 @@ TOKEN = "ghp_" + "a1B2" * 9
 Answer = bytes | Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
-def answer(body: bytes | str = TEXT, *headers: str, status: str = "200 OK", length: int | None = None) -> bytes:
+def answer(body: bytes | str = TEXT, *headers: str, status: str = "200 OK") -> bytes:
     """An answer in HTTP."""
     content = body.encode() if isinstance(body, str) else body
     head = headers or ("Content-Type: text/plain; charset=utf-8",)
-    lines = [f"HTTP/1.1 {status}", *head, f"Content-Length: {len(content) if length is None else length}", "", ""]
+    lines = [f"HTTP/1.1 {status}", *head, f"Content-Length: {len(content)}", "", ""]
     return "\r\n".join(lines).encode() + content
 
 

@@ -44,12 +44,9 @@ class Sdk:
         asked = usual | {"messages": list(messages)} | settings
         return {name: value for name, value in asked.items() if value is not None}
 
-    async def stream(self, *messages: JSON, into: list[JSON] | None = None, **settings: Any) -> JSON:
+    async def stream(self, *messages: JSON, **settings: Any) -> JSON:
         """The whole answer, as the SDK puts it together from the stream."""
-        events = [] if into is None else into
         async with self.client.messages.stream(**self.request(*messages, **settings)) as stream:
-            async for event in stream:
-                events.append(event.to_dict())
             return (await stream.get_final_message()).to_dict()
 
     async def ask(self, *messages: JSON, **settings: Any) -> JSON:

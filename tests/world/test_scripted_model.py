@@ -47,16 +47,9 @@ class Sdk:
         )
         return {"model": self.model, "contents": contents, "config": config}
 
-    async def stream(
-        self, *contents: types.Content, into: list[types.GenerateContentResponse] | None = None, **settings: Any
-    ) -> list[types.GenerateContentResponse]:
-        """All pieces; `into` has those that came before an error too."""
-        chunks = [] if into is None else into
-        async for chunk in await self.client.aio.models.generate_content_stream(
-            **self.request(list(contents), **settings)
-        ):
-            chunks.append(chunk)  # a comprehension would keep nothing when the stream breaks
-        return chunks
+    async def stream(self, *contents: types.Content, **settings: Any) -> list[types.GenerateContentResponse]:
+        request = self.request(list(contents), **settings)
+        return [chunk async for chunk in await self.client.aio.models.generate_content_stream(**request)]
 
 
 @contextlib.asynccontextmanager

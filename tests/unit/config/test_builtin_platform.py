@@ -109,26 +109,19 @@ def test_defaults_are_laid_over_one_by_one(tmp_path: Path) -> None:
     assert (defaults.max_iterations, defaults.llm_provider) == (3, "google-default")
 
 
-def test_the_file_that_the_documentation_of_providers_shows_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs/providers.md").read_text(encoding="utf-8")
-    _, _, rest = page.partition("```yaml\n")
-    example, _, _ = rest.partition("```")
-    types = {provider.type for provider in laid(tmp_path, example).llm_providers.values()}
+def shown(page: str, *, after: str = "") -> str:
+    """The first YAML of a page behind that text."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    return text.partition(after or "\n")[2].partition("```yaml\n")[2].partition("```")[0]
+
+
+def test_the_files_that_the_documentation_shows_are_some(tmp_path: Path) -> None:
+    types = {provider.type for provider in laid(tmp_path, shown("providers.md")).llm_providers.values()}
     assert types == registry.TYPES.keys()
-
-
-def test_the_file_that_the_documentation_of_servers_shows_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs/mcp-servers.md").read_text(encoding="utf-8")
-    example, _, _ = page.partition("```yaml\n")[2].partition("```")
-    servers = laid(tmp_path, example).mcp_servers
+    servers = laid(tmp_path, shown("mcp-servers.md")).mcp_servers
     assert {server.transport.type for server in servers.values()} == {"stdio", "http", "sse"}
     assert [name for name, server in servers.items() if server.stateful] == ["browser"]
-
-
-def test_the_server_that_the_documentation_of_other_agents_shows_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs/agents.md").read_text(encoding="utf-8")
-    example, _, _ = page.partition("## Another TARSy")[2].partition("```yaml\n")[2].partition("```")
-    server = laid(tmp_path, example).mcp_servers["other-cluster"]
+    server = laid(tmp_path, shown("agents.md", after="## Another TARSy")).mcp_servers["other-cluster"]
     assert (server.transport.type, server.write_tools) == ("http", ["investigate"])
 
 

@@ -17,7 +17,6 @@ def settle(
     agent: dict[str, Any] | None = None,
     spec: dict[str, Any] | None = None,
     stage: dict[str, Any] | None = None,
-    index: int = 0,
 ) -> resolve.ResolvedAgent:
     """Resolve an agent of the one stage of a chain, with these fields set on agent, chain and stage."""
     own = platforms.Agent.model_validate({"mcp_servers": ["k8s"], **(agent or {})})
@@ -26,7 +25,7 @@ def settle(
     parsed = chains.Spec.model_validate(described)
     changed = platform.model_copy(update={"agents": {"KubernetesAgent": own, "Other": own}})
     look = parsed.stages[0]
-    return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=look, member=look.members[index])
+    return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=look, member=look.members[0])
 
 
 def test_missing_provider_is_told_with_where_to_set_one(platform: platforms.Platform) -> None:
