@@ -251,3 +251,13 @@ async def test_netrc_is_not_read_and_the_environments_proxy_is_not_asked_by_itse
         exporter.emit([span()])
         await collector.has(1)
         assert "Authorization" not in collector.headers[0]
+
+
+async def test_a_lookup_that_hangs_is_waited_for_by_no_stop() -> None:
+    """The lookup runs in a thread of its own, which ends with the process."""
+    resolver = span_exporter.DaemonResolver()
+    (address,) = await resolver.resolve("127.0.0.1", 4318)
+    assert (address["host"], address["port"]) == ("127.0.0.1", 4318)
+    for name in ("a" * 70 + ".invalid", "127.0.0.256"):
+        with pytest.raises(OSError, match=r"[Nn]ame|label"):
+            await resolver.resolve(name, 4318)

@@ -126,6 +126,24 @@ async def test_delays_double_up_to_the_longest_and_start_anew_after_a_success(
     assert delays == ["8.0 s", "16.0 s", "30.0 s", "30.0 s", "8.0 s"]
 
 
+async def test_a_key_that_fails_for_hours_does_not_end_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the longest delay 1,100 failures are nine hours of an outage."""
+    monkeypatch.setattr(workqueue, "LONGEST_DELAY", 0.0)
+    failures = 0
+    done = asyncio.Event()
+
+    async def handle(_: str) -> None:
+        nonlocal failures
+        failures += 1
+        if failures <= 1100:
+            raise RuntimeError("the store is down")
+        done.set()
+
+    async with running(handle) as queue:
+        queue.add("k")
+        await done.wait()
+
+
 @pytest.mark.parametrize(
     ("error", "level"), [(TypeError("broken"), "ERROR"), (errors.TemporaryError("away"), "WARNING")]
 )
