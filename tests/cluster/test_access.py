@@ -17,6 +17,7 @@ import aiohttp
 import pytest
 from fastapi import Depends, FastAPI
 from support import accounts, apis, manifests, queue, waiting
+from support.clocks import Clock
 from tarsy.auth import permissions
 from tarsy.config.model import platforms
 from tarsy.kube import client
@@ -49,19 +50,9 @@ FORBIDDEN = re.compile(
 PROXIED = platforms.API(trusted_proxies=["127.0.0.1"])
 
 
-class Clock:
-    """The API's, which the test turns."""
-
-    def __init__(self) -> None:
-        self.now = time.monotonic()
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(time.monotonic())
 
 
 class API:

@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from support import accounts, agents, apis, loglines, manifests, queue
 from support.agents import ALERT, HOST, call
+from support.clocks import Clock
 from tarsy.api import app
 from tarsy.config.model import platforms
 from tarsy.kube import client
@@ -34,16 +35,6 @@ META = {
 }
 UNKNOWN = str(uuid.uuid4())
 LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
-
-
-class Clock:
-    """The API's, which the test turns."""
-
-    def __init__(self) -> None:
-        self.now = time.monotonic()
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Served:
@@ -76,7 +67,7 @@ Serve = Callable[..., Awaitable[Served]]
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(time.monotonic())
 
 
 @pytest.fixture
