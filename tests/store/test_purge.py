@@ -55,7 +55,7 @@ async def ended(database: databases.Database) -> UUID:
         where = {"namespace": "tarsy", "object_name": object_name, "name": name}
         await queueing.keep_large(database, **where, data=SECRET)
     await queue.execute(database, "UPDATE large_alerts SET created_at = created_at - interval '1 minute'")
-    joined = f"UPDATE identities SET alert_type = '{SECRET}', alert_json = '{SECRET}'"  # as of an alert that joined
+    joined = f"UPDATE identities SET alert_type = '{SECRET}', alert_json = '{SECRET}'"  # noqa: S608 - our own text
     await queue.execute(database, joined)
     return identity
 
