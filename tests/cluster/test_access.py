@@ -147,7 +147,7 @@ async def state(database: databases.Database) -> list[tuple[Any, ...]]:
     return [*work, *runs, *audited]
 
 
-async def test_caller_without_a_right_of_its_own_is_let_in_nowhere(
+async def test_caller_without_own_permission_is_refused_everywhere(
     api: API,
     serve: Serve,
     plane: Administrator,
@@ -233,7 +233,7 @@ async def test_the_webhooks_token_is_good_for_alerts_alone_and_never_sent_to_the
         await nowhere.close()
 
 
-async def test_an_authorization_that_is_none_is_nobodys(api: API) -> None:
+async def test_invalid_authorization_header_identifies_no_caller(api: API) -> None:
     for header in (
         "",
         "Bearer",
@@ -386,7 +386,7 @@ async def test_a_transcript_belongs_to_the_namespace_that_its_object_was_in(
             assert (code == 404) == (status == 404)
 
 
-async def test_remains_of_a_gone_namespace_are_purged_by_callers_who_may_delete_in_all(
+async def test_deleted_namespace_is_purged_only_by_callers_with_cluster_wide_delete_right(
     api: API,
     cluster: client.Cluster,
     admin: client.Cluster,
@@ -456,7 +456,7 @@ async def test_review_answers_hold_for_their_time_and_permit_nothing_without_the
             await through.close()
 
 
-async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_says_what_it_needs(
+async def test_operator_without_review_rights_admits_no_caller_and_logs_the_missing_role(
     serve: Serve,
     admin: client.Cluster,
     plane: Administrator,
@@ -475,7 +475,7 @@ async def test_an_operator_that_may_ask_no_reviews_lets_nobody_in_and_its_log_sa
     assert "tokenreviews" not in problem["detail"], "that is for the log"
 
 
-async def test_caller_named_by_a_trusted_proxy_has_its_own_rights_and_those_of_all_proxied(
+async def test_caller_from_trusted_proxy_has_own_rights_and_those_of_all_proxied_callers(
     serve: Serve,
     cluster: client.Cluster,
     admin: client.Cluster,
@@ -507,7 +507,7 @@ async def test_caller_named_by_a_trusted_proxy_has_its_own_rights_and_those_of_a
     assert (await trusting.ask("GET", path, headers=jane, token=editor))[0] == 200
 
 
-async def test_caller_who_submits_an_alert_is_its_author_and_is_in_the_audit(
+async def test_caller_who_submits_an_alert_is_recorded_as_author_and_in_the_audit(
     serve: Serve, plane: Administrator, namespace: str, database: databases.Database, editor: str
 ) -> None:
     api = await serve(settings=PROXIED)
@@ -542,7 +542,7 @@ async def test_caller_who_submits_an_alert_is_its_author_and_is_in_the_audit(
             assert stored == [(author, author, address)], case
 
 
-async def test_a_caller_has_a_number_of_requests_and_a_webhook_is_told_to_come_again(
+async def test_requests_over_the_rate_limit_get_429_and_webhooks_get_retry_after(
     serve: Serve,
     editor: str,
     clock: Clock,

@@ -190,7 +190,7 @@ async def test_a_cancel_is_answered_by_what_it_finds(
     assert [action for action, *_ in audit_rows[2:]] == ["chat"]
 
 
-async def test_a_purge_deletes_the_object_and_all_that_was_said(
+async def test_purge_deletes_the_object_and_the_transcript(
     api: API, world: World, database: databases.Database, cluster: client.Cluster
 ) -> None:
     identity = await world.ended()
@@ -213,7 +213,7 @@ async def test_a_purge_deletes_the_object_and_all_that_was_said(
     assert await work.stale(database, limit=9) == []
 
 
-async def test_a_deleted_investigation_is_restored_without_its_object_and_a_held_one_is_not_deleted(
+async def test_deleted_investigation_is_restored_without_object_and_holds_prevent_deletion(
     api: API, world: World, cluster: client.Cluster
 ) -> None:
     identity = await world.ended()
@@ -307,7 +307,7 @@ async def test_a_purge_leaves_another_object_of_the_name_alone_and_needs_none(ap
     assert await world.uid() == other
 
 
-async def test_an_object_that_somebody_keeps_is_not_admitted_again(
+async def test_purged_object_kept_by_a_finalizer_is_not_admitted_again(
     api: API, world: World, database: databases.Database
 ) -> None:
     identity = await world.ended()
@@ -324,7 +324,7 @@ async def test_an_object_that_somebody_keeps_is_not_admitted_again(
 
 @pytest.mark.parametrize("is_left", [True, False], ids=["with its object", "without"])
 @pytest.mark.parametrize("finishes", ["a repeat", "retention"])
-async def test_a_purge_that_was_cut_off_is_finished_by_a_repeat_and_by_who_has_the_duties(
+async def test_interrupted_purge_is_finished_by_repeated_request_or_duty_process(
     api: API, world: World, database: databases.Database, finishes: str, *, is_left: bool
 ) -> None:
     identity = await world.ended()

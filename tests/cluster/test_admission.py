@@ -115,7 +115,7 @@ async def test_object_made_with_kubectl_is_admitted_once_by_any_replica(
     assert await queue.claim(database) is None
 
 
-async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
+async def test_investigation_runs_the_chain_as_of_its_admission(
     admission: investigations.Reconciler, database: databases.Database, kubectl: Kubectl
 ) -> None:
     kubectl.chain("pod-crash", "PodCrash")
@@ -129,7 +129,7 @@ async def test_it_runs_the_chain_that_was_there_when_it_was_admitted(
     assert (await queue.summary(database, seen.uid)).chain_generation == 1
 
 
-async def test_object_without_a_chain_is_refused_after_the_grace_with_the_known_types(
+async def test_object_without_chain_is_refused_after_grace_period_with_known_alert_types(
     admission: investigations.Reconciler,
     database: databases.Database,
     kubectl: Kubectl,
@@ -151,7 +151,7 @@ async def test_object_without_a_chain_is_refused_after_the_grace_with_the_known_
     assert await queue.claim(database) is None
 
 
-async def test_a_chain_that_comes_within_the_grace_is_found(
+async def test_chain_created_within_the_grace_period_is_found(
     admission: investigations.Reconciler, database: databases.Database, kubectl: Kubectl
 ) -> None:
     seen = kubectl.investigate("PodCrash")
@@ -162,7 +162,7 @@ async def test_a_chain_that_comes_within_the_grace_is_found(
     assert (await queue.summary(database, seen.uid)).chain_name == "pod-crash"
 
 
-async def test_an_object_that_is_gone_or_another_one_by_now_is_left_alone(
+async def test_deleted_or_replaced_object_is_not_admitted(
     admission: investigations.Reconciler, database: databases.Database, kubectl: Kubectl
 ) -> None:
     kubectl.chain("pod-crash", "PodCrash")
@@ -265,7 +265,7 @@ async def test_unreadable_object_ends_failed_once_for_its_generation(
 
 
 @pytest.mark.usefixtures("own_plane")
-async def test_admitted_object_that_cannot_be_read_any_more_goes_on_and_can_be_cancelled(
+async def test_admitted_object_that_becomes_unreadable_continues_and_can_be_cancelled(
     plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,

@@ -114,7 +114,7 @@ async def test_changes_and_exports_are_rows_that_the_api_lists(
         assert (await ask(api, "GET", f"/api/v1/audit?{wrong}", editor))[0] == 422, wrong
 
 
-async def test_the_audit_needs_a_right_of_its_own(
+async def test_reading_the_audit_requires_its_own_right(
     api: aiohttp.ClientSession, admin: client.Cluster, cluster: client.Cluster
 ) -> None:
     may: dict[str, list[str]] = {"alertinvestigations": [*accounts.EVERYTHING], "agentchains": ["list"]}
@@ -160,7 +160,7 @@ async def test_right_in_all_namespaces_alone_reads_rows_of_gone_namespaces(
     assert [row["name"] for row in page["items"]] == ["own"]
 
 
-async def test_each_read_and_each_refusal_is_one_line_without_what_was_searched(
+async def test_each_read_and_each_refusal_is_one_audit_line_without_the_search_text(
     api: aiohttp.ClientSession, editor: str, ended: UUID, audit_lines: Lines, database: databases.Database
 ) -> None:
     detail_path = "/api/v1/investigations/{identity}"

@@ -126,7 +126,7 @@ async def test_system_page_shows_what_is_left_of_each_budget(
             assert each.startswith("each Wait at the limit each namespace 12.50 cost per day 0.00 0.00 0.00 12.50 ")
 
 
-async def test_object_of_a_person_is_refused_by_a_budget_and_one_of_intake_is_not_refused_again(
+async def test_budget_refuses_user_created_object_but_not_object_accepted_by_intake(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """An API process may die between its object and the admission of that."""
@@ -161,7 +161,7 @@ async def test_object_of_a_person_is_refused_by_a_budget_and_one_of_intake_is_no
     assert rows[0][2].startswith("used up: budget 'calls', until 20")
 
 
-async def test_each_passed_threshold_is_one_event_of_the_period_over_all_replicas(
+async def test_each_passed_threshold_makes_one_event_per_period_across_all_replicas(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     name = "tarsy"
@@ -186,7 +186,7 @@ async def test_each_passed_threshold_is_one_event_of_the_period_over_all_replica
     ]
 
 
-async def test_a_group_that_a_budget_refuses_costs_as_much_as_it_has_alerts(
+async def test_each_alert_of_a_group_refused_by_a_budget_is_looked_up_once(
     plane: Administrator, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed_over: list[int] = []

@@ -118,7 +118,7 @@ async def test_references_missing_for_synthesis_summary_and_chat_are_on_the_obje
     )
 
 
-async def test_a_fallback_that_cannot_be_used_is_told_on_an_object_that_is_ready(
+async def test_unusable_fallback_provider_is_reported_on_a_ready_chain(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     made = manifests.chain(
@@ -232,7 +232,7 @@ async def test_owners_that_an_api_may_not_get_are_a_warning_on_chains_that_group
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_server_that_is_down_for_one_of_the_processes_is_a_condition_that_comes_and_goes(
+async def test_server_unreachable_from_one_process_sets_and_clears_a_chain_condition(
     plane: Administrator, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chains, "REPORTS_SECONDS", 0.0)

@@ -20,7 +20,7 @@ async def ask(api: aiohttp.ClientSession, alert_type: str, token: str) -> tuple[
         return response.status, await response.json(content_type=None)
 
 
-async def test_callers_who_submit_or_list_chains_see_the_match_and_nothing_is_submitted(
+async def test_callers_who_submit_or_list_chains_see_the_match_without_submitting(
     plane: Administrator, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain("PodCrash"), namespace=cluster.served.own)

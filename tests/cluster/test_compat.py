@@ -148,7 +148,7 @@ def world(cluster: client.Cluster, database: databases.Database) -> World:
     return World(cluster, database)
 
 
-async def test_an_investigation_is_told_as_a_session_in_the_documents_shapes(
+async def test_investigation_is_served_as_session_in_the_documented_format(
     api: API, world: World, database: databases.Database
 ) -> None:
     identity = await world.worked(finished(), alertData='{"pod": "web-0", "n": 1}')
@@ -315,7 +315,7 @@ async def test_a_session_has_its_stages_and_what_their_agents_did(
     assert (await work.cancel(database, waiting, why="user")) is None
 
 
-async def test_an_execution_that_was_cut_off_says_how_and_its_stage_is_failed(api: API, world: World) -> None:
+async def test_interrupted_execution_shows_its_cause_and_its_stage_is_failed(api: API, world: World) -> None:
     cancelled: list[entries.Entry] = [
         stories.stage_started(),
         stories.started("a"),

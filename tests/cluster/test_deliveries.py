@@ -95,7 +95,7 @@ async def test_rules_and_namespaces_choose_what_a_receiver_hears_of(
     assert sorted(request.path for request in receiver.requests) == ["/all", "/failed", "/named", "/starts"]
 
 
-async def test_events_of_one_investigation_come_in_order_and_an_unsent_one_is_replaced(
+async def test_events_of_one_investigation_arrive_in_order_and_unsent_event_is_replaced(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
     down = asyncio.Event()
@@ -150,7 +150,7 @@ async def test_message_sent_before_a_crash_is_sent_again_with_the_same_id(
     assert ids[0].startswith(str(identity))
 
 
-async def test_a_message_is_given_up_after_a_day_with_an_event_on_the_object(
+async def test_undelivered_message_is_given_up_after_a_day_with_an_event_on_the_object(
     cluster: client.Cluster, database: databases.Database, plane: Administrator
 ) -> None:
     made = plane.create(manifests.investigation("web-crash"), namespace=cluster.served.own)
@@ -226,7 +226,7 @@ async def test_a_fault_at_each_point_loses_nothing(
     assert len(receiver.requests) == expected
 
 
-async def test_slack_has_one_message_of_an_investigation_and_the_rest_in_its_thread(
+async def test_slack_gets_one_message_per_investigation_and_later_events_in_its_thread(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)

@@ -84,7 +84,7 @@ async def world(plane: Administrator, cluster: client.Cluster, database: databas
         await reconciling
 
 
-async def test_objects_unseen_by_the_watch_are_admitted_and_gone_ones_cancelled(world: World) -> None:
+async def test_resync_admits_objects_missed_by_the_watch_and_cancels_deleted_ones(world: World) -> None:
     present, gone = world.investigate("kept"), world.investigate("gone")
     await world.duties.resync()
     for uid in (present, gone):
@@ -167,7 +167,7 @@ async def test_a_namespace_that_is_gone_or_made_again_ends_its_investigations_an
     await admin.close()
 
 
-async def test_a_namespace_without_rights_is_told_once_and_holds_up_no_other(
+async def test_namespace_without_rights_is_reported_once_and_delays_no_other(
     plane: Administrator, admin: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     own, others = admin.served.own, [f"{admin.served.own}-first", f"{admin.served.own}-last"]

@@ -79,7 +79,7 @@ async def test_alert_without_a_chain_is_reported_and_costs_the_others_nothing(gr
     assert receipt["alerts"][0]["reason"].startswith("No chain found for alert type 'DatasourceNoData'")
 
 
-async def test_one_senders_format_is_none_at_the_others_path_and_nothing_hostile_is_a_defect(grafana: Grafana) -> None:
+async def test_each_webhook_path_refuses_other_senders_format_and_survives_hostile_input(grafana: Grafana) -> None:
     firing = recorded("grafana-12-webhook-firing")
     alertmanagers = json.loads((CAPTURES / "alertmanager/alertmanager-0.33-webhook-firing.json").read_text())
     status, problem = await grafana.send(alertmanagers)

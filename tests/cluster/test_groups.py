@@ -30,7 +30,7 @@ async def api(cluster: client.Cluster, database: databases.Database) -> AsyncIte
         yield session
 
 
-async def test_alerts_with_equal_labels_are_one_investigation_and_are_found_by_search(
+async def test_alerts_with_equal_labels_join_one_investigation_and_are_found_by_search(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
@@ -54,7 +54,7 @@ async def test_alerts_with_equal_labels_are_one_investigation_and_are_found_by_s
                 assert [listed["id"] for listed in (await response.json())["items"]] == [its["id"]], query
 
 
-async def test_notifications_of_one_group_are_one_investigation_with_the_digest_of_its_key(
+async def test_notifications_of_one_group_join_one_investigation_with_group_key_digest(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, {"by": "Notification"})
@@ -70,7 +70,7 @@ async def test_notifications_of_one_group_are_one_investigation_with_the_digest_
 
 
 @pytest.mark.parametrize("point", ["intake.create.before", "intake.create.after"])
-async def test_a_group_whose_process_died_before_or_after_its_object_is_finished_by_another(
+async def test_group_is_finished_by_another_process_after_a_death_around_object_creation(
     plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
@@ -135,7 +135,7 @@ async def test_alerts_that_come_while_their_investigation_ends_join_it_as_those_
     assert objects(plane, cluster) == 1
 
 
-async def test_a_failed_group_comes_again_as_one_after_the_cool_down(
+async def test_failed_group_is_investigated_again_as_one_group_after_the_cool_down(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)
@@ -202,7 +202,7 @@ async def test_a_running_investigation_knows_what_joined_it_by_its_commits(
     assert (counted["outcome"], counted["id"]) == ("joined", first["id"]), "its agents were told of the type"
 
 
-async def test_an_alert_taken_out_of_its_group_has_one_investigation_of_its_own_and_both_say_so(
+async def test_alert_split_from_its_group_gets_own_investigation_and_both_are_linked(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     grouped(plane, cluster, BY_NODE)

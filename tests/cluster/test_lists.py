@@ -72,7 +72,7 @@ REFUSED: list[tuple[Parameters, str]] = [
 ]
 
 
-async def test_lists_are_told_page_by_page_and_bad_parameters_with_what_would_be_good(api: API) -> None:
+async def test_lists_are_paged_and_bad_parameters_are_refused_with_allowed_values(api: API) -> None:
     first = await api.list(("limit", "2"))
     assert [listed["name"] for listed in first["items"]] == ["c", "b"]
     assert first["counts"]["Queued"] == 3

@@ -142,7 +142,7 @@ async def test_an_agent_has_the_rights_of_its_token_and_no_others(
     assert ("POST", "/api/v1/alerts", 403) in audited
 
 
-async def test_wrong_arguments_are_told(connect: Connect, editor: str, ended: UUID) -> None:
+async def test_wrong_arguments_are_refused_with_the_reason(connect: Connect, editor: str, ended: UUID) -> None:
     async with connect(editor) as agent:
         assert "no chain" in (await refused(agent, "investigate", alert_type="Nonsense", data="x")).lower()
         assert (await refused(agent, "wait", id="../../system/config")).startswith("id: Input should be a valid UUID")
@@ -170,7 +170,7 @@ async def test_unknown_caller_gets_nothing(url: str) -> None:
                 assert response.status == 405
 
 
-async def test_investigations_that_start_one_another_come_to_an_end(
+async def test_investigations_that_start_each_other_stop_at_the_maximum_depth(
     connect: Connect, editor: str, plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     plane.create(manifests.chain(), namespace=cluster.served.own)
@@ -195,7 +195,7 @@ async def test_investigations_that_start_one_another_come_to_an_end(
 
 
 @pytest.mark.parametrize("depth", ["9" * 5000, 10**50])
-async def test_number_that_no_loop_reaches_is_refused_as_one(connect: Connect, editor: str, depth: int | str) -> None:
+async def test_impossible_depth_is_refused_as_a_loop(connect: Connect, editor: str, depth: int | str) -> None:
     meta: Any = {investigations.DEPTH_META: depth}
     async with connect(editor) as agent:
         assert "in a loop" in str((await agent.call_tool("investigate", dict(ALERT), meta=meta)).content)

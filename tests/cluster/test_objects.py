@@ -57,7 +57,7 @@ def read_status(plane: Administrator, namespace: str) -> Any:
     return json.loads(plane.kubectl("get", "inv", "web-crash", "-o", "json", namespace=namespace))["status"]
 
 
-async def test_an_object_is_created_once_and_found_afterwards(cluster: client.Cluster) -> None:
+async def test_object_is_created_once_and_found_afterwards(cluster: client.Cluster) -> None:
     assert await objects.get_investigation(cluster, namespace=cluster.served.own, name="web-crash") is None
     asked = manifest(cluster.served.own, fingerprint="6eb8c03418906421", startsAt="2026-11-21T20:26:18.109994018Z")
     first = await objects.create_investigation(cluster, asked)
@@ -92,7 +92,7 @@ async def test_an_object_against_the_schema_is_refused_with_the_field_at_fault(
         await objects.create_investigation(cluster, manifest(cluster.served.own, **spec))
 
 
-async def test_an_object_in_a_namespace_that_is_not_there_is_refused(admin: client.Cluster) -> None:
+async def test_object_in_a_missing_namespace_is_refused(admin: client.Cluster) -> None:
     with pytest.raises(objects.RefusedError, match="not found"):
         await objects.create_investigation(admin, manifest("nowhere"))
 
@@ -117,7 +117,7 @@ async def test_a_spec_cannot_be_changed(plane: Administrator, cluster: client.Cl
         )
 
 
-async def test_a_status_is_written_whole(plane: Administrator, cluster: client.Cluster) -> None:
+async def test_status_is_written_completely(plane: Administrator, cluster: client.Cluster) -> None:
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
     assert read_status(plane, cluster.served.own)["observedGeneration"] == -1
     for status in (a_status(1), a_status(1), a_status(7, finished=True)):
@@ -138,7 +138,7 @@ async def test_a_status_never_lands_on_an_object_that_was_made_again_under_its_n
     assert "sequence" not in read_status(plane, cluster.served.own)
 
 
-async def test_a_status_older_than_the_one_that_is_there_is_not_written(
+async def test_status_older_than_the_current_status_is_not_written(
     plane: Administrator, cluster: client.Cluster
 ) -> None:
     made = await objects.create_investigation(cluster, manifest(cluster.served.own))
@@ -209,7 +209,7 @@ SYNTHESIS = "synthesis goes with several agents"
         ),
     ],
 )
-async def test_a_stage_has_one_agent_or_several_and_never_two_ways_of_saying_so(
+async def test_stage_with_missing_ambiguous_or_invalid_agents_is_refused(
     plane: Administrator, cluster: client.Cluster, stage: dict[str, Any], complaint: str
 ) -> None:
     refused = manifests.chain(stages=[{"name": "analysis"} | stage])
@@ -258,7 +258,7 @@ def a_kubeconfig(plane: Administrator, namespace: str, *, port: int, path: Path)
     return path
 
 
-async def test_an_api_server_that_is_away_is_said_to_be_down_and_serves_again(
+async def test_unreachable_api_server_is_reported_down_and_used_again_when_back(
     plane: Administrator, namespace: str, tmp_path: Path
 ) -> None:
     async def read() -> object:
@@ -300,7 +300,9 @@ async def test_rights_that_are_missing_are_not_a_refusal_of_the_object(
         await unable.close()
 
 
-async def test_kubectl_shows_tells_and_waits(plane: Administrator, cluster: client.Cluster) -> None:
+async def test_kubectl_get_describe_and_wait_work_on_investigations(
+    plane: Administrator, cluster: client.Cluster
+) -> None:
     def kubectl(*args: str) -> str:
         return plane.kubectl(*args, namespace=cluster.served.own)
 
@@ -323,7 +325,7 @@ async def test_kubectl_shows_tells_and_waits(plane: Administrator, cluster: clie
     assert "condition met" in kubectl("wait", "inv/web-crash", "--for=condition=Finished", "--timeout=60s")
 
 
-async def test_a_port_that_nobody_listens_on_is_a_cluster_that_is_down(
+async def test_closed_api_server_port_is_reported_as_cluster_down(
     plane: Administrator, namespace: str, tmp_path: Path
 ) -> None:
     (nobody,) = children.free_ports(1)

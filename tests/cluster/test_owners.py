@@ -119,7 +119,7 @@ def chain(plane: Administrator, cluster: client.Cluster, **spec: Any) -> None:
     plane.create(manifests.chain(TYPE, grouping={"by": "Owner"}, **spec), namespace=cluster.served.own)
 
 
-async def test_alerts_about_one_thing_are_one_investigation_and_those_about_two_are_two(
+async def test_alerts_with_the_same_owner_join_one_investigation_and_others_do_not(
     plane: Administrator, owning: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
     chain(plane, owning)

@@ -101,7 +101,7 @@ def story() -> list[entries.Entry]:
     ]
 
 
-async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
+async def test_status_shows_each_state_of_a_run_as_stored(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
@@ -152,7 +152,7 @@ async def test_each_state_of_a_run_is_shown_as_the_store_has_it(
         assert status["finalAnalysisTruncated"]
 
 
-async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
+async def test_refusal_is_shown_as_failure_to_users_and_to_kstatus(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
@@ -175,7 +175,7 @@ async def test_a_refusal_is_shown_as_a_failure_for_people_and_for_kstatus(
     assert "condition met" in waited
 
 
-async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
+async def test_status_of_a_run_that_was_given_up_shows_no_running_stage(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
@@ -194,7 +194,7 @@ async def test_a_run_that_was_given_up_shows_nothing_that_still_runs(
     assert "Running" not in [stage["phase"] for stage in status["stages"]]
 
 
-async def test_one_whose_log_cannot_be_read_is_shown_to_wait_for_a_program_that_can(
+async def test_investigation_with_unreadable_log_is_shown_waiting_for_a_newer_version(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     subject = await create(cluster)
@@ -214,7 +214,7 @@ async def test_one_whose_log_cannot_be_read_is_shown_to_wait_for_a_program_that_
     assert conditions(status)["Reconciling"] == ("True", "Suspended")
 
 
-async def test_a_status_of_an_object_that_is_gone_or_another_one_by_now_is_not_tried_for_ever(
+async def test_status_write_for_a_deleted_or_replaced_object_is_not_retried_forever(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     deleted, replaced = await create(cluster, "deleted"), await create(cluster, "replaced")

@@ -114,7 +114,7 @@ def world(plane: Administrator, cluster: client.Cluster, database: databases.Dat
     return World(plane, cluster, database)
 
 
-async def test_a_question_is_masked_queued_and_told_with_the_runs(
+async def test_question_is_masked_queued_and_listed_with_the_runs(
     api: API, world: World, cluster: client.Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     identity = await world.ended()
@@ -135,7 +135,7 @@ async def test_a_question_is_masked_queued_and_told_with_the_runs(
     assert (investigation["phase"], investigation["state"]) == ("Completed", "ended")
 
 
-async def test_one_of_several_questions_at_once_is_accepted(api: API, world: World) -> None:
+async def test_only_one_of_several_concurrent_questions_is_accepted(api: API, world: World) -> None:
     identity = await world.ended()
     answers = await asyncio.gather(*(api.ask(identity) for _ in range(12)))
     assert sorted(status for status, _ in answers) == [202, *[409] * 11]
@@ -160,7 +160,7 @@ async def test_reasons_for_refusing_a_question_are_distinguished(
     assert await api.refused(open_one) == closed
 
 
-async def test_a_question_that_is_none_is_refused(api: API, world: World, database: databases.Database) -> None:
+async def test_invalid_question_is_refused(api: API, world: World, database: databases.Database) -> None:
     identity = await world.ended()
     bodies: list[tuple[int, bytes, str]] = [
         (400, b"{", "the body is not JSON"),

@@ -80,7 +80,7 @@ async def test_missing_dependencies_are_named_all_at_once_with_the_roles_that_ne
     await database.close()
 
 
-async def test_many_that_ask_at_once_cost_the_database_one_question(
+async def test_concurrent_readiness_requests_cost_one_database_query(
     postgres: launcher.Access, database_url: str, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "FRESH_SECONDS", 60.0)
@@ -98,7 +98,7 @@ async def test_many_that_ask_at_once_cost_the_database_one_question(
         await database.close()
 
 
-async def test_a_database_that_a_newer_version_has_migrated_meanwhile_serves_on(database: databases.Database) -> None:
+async def test_process_stays_ready_after_a_newer_version_migrates_the_database(database: databases.Database) -> None:
     """The old version serves during an upgrade: otherwise no process would serve between the migration and the first
     new process.
     """
@@ -120,7 +120,7 @@ async def limited(plane: Administrator, admin: client.Cluster) -> AsyncIterator[
     await limited_cluster.close()
 
 
-async def test_an_account_without_rights_is_told_each_by_its_verb(
+async def test_readiness_check_names_each_missing_right_by_its_verb(
     database: databases.Database, limited: client.Cluster
 ) -> None:
     assert await missing(readiness_of(database, limited, roles=ALL)) == (

@@ -180,7 +180,7 @@ async def test_investigation_of_a_namespace_that_is_not_served_is_not_retried(wo
     assert await world.retry(first) == (409, "it is of namespace default, which is not served any more")
 
 
-async def test_idempotency_key_makes_one_retry_and_takes_no_other_request(world: World) -> None:
+async def test_idempotency_key_makes_one_retry_and_is_refused_for_another_request(world: World) -> None:
     first = await world.ended()
     answers = await asyncio.gather(*(world.retry(first, {"fromStage": "analysis"}, key="mine") for _ in range(3)))
     assert [status for status, _ in answers] == [202, 202, 202]

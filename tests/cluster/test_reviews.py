@@ -129,7 +129,7 @@ async def refusal(asking: Awaitable[object]) -> int:
     return int(refused.value.status)
 
 
-async def test_all_that_is_known_of_a_user_goes_along_with_what_they_ask_for(
+async def test_access_review_contains_all_user_attributes_and_the_requested_right(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
     caller = await may.see_setup(request_from())
@@ -142,7 +142,7 @@ async def test_all_that_is_known_of_a_user_goes_along_with_what_they_ask_for(
     assert reviewer.tokens == ["jane's"], "the webhook's own goes nowhere"
 
 
-async def test_those_who_ask_at_once_are_reviewed_once_and_again_when_it_no_longer_holds(
+async def test_concurrent_requests_share_one_review_until_it_expires(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
     for now, tokens, accesses in ((0, 1, 1), (19, 1, 1), (30, 1, 2), (39, 1, 2), (60, 2, 3)):
@@ -164,7 +164,9 @@ async def test_a_no_holds_for_ten_seconds(may: permissions.Access, reviewer: Rev
         assert len(reviewer.tokens) == tokens
 
 
-async def test_a_token_is_believed_until_its_own_end_at_most(may: permissions.Access, reviewer: Reviewer) -> None:
+async def test_token_review_is_cached_no_longer_than_the_token_is_valid(
+    may: permissions.Access, reviewer: Reviewer
+) -> None:
     def ending(seconds: float) -> str:
         claims = base64.urlsafe_b64encode(json.dumps({"exp": time.time() + seconds}).encode()).decode().rstrip("=")
         return f"x.{claims}.x"
@@ -187,7 +189,7 @@ async def answered(asking: Awaitable[object]) -> int:
     return 200
 
 
-async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiting(
+async def test_two_thousand_token_guesses_from_one_address_delay_no_honest_caller(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
     await may.see_setup(request_from())
@@ -213,7 +215,7 @@ async def test_two_thousand_guesses_from_one_address_keep_no_honest_caller_waiti
     assert await answered(may.see_setup(request_from())) == 200, "who is known calls on, from there too"
 
 
-async def test_an_address_whose_tokens_were_nobodys_has_to_wait_for_the_next_one(
+async def test_address_that_sent_many_unknown_tokens_is_rate_limited(
     may: permissions.Access, reviewer: Reviewer
 ) -> None:
     for number in range(identities.GUESSES):
@@ -288,7 +290,7 @@ async def test_a_right_in_all_namespaces_is_asked_for_once(of_teams: permissions
     assert namespaces_asked(reviewer) == {"": 1}
 
 
-async def test_a_caller_of_teams_gets_theirs_and_a_refusal_is_asked_for_again_after_ten_seconds(
+async def test_team_caller_lists_own_namespaces_and_refusal_is_reviewed_again_after_10_s(
     of_teams: permissions.Access, reviewer: Reviewer
 ) -> None:
     reviewer.allowed = {"team-7", "team-8"}
@@ -390,7 +392,7 @@ async def test_an_api_server_that_does_not_answer_is_waited_for_in_vain_for_some
         ("<html>Sign in to the network.</html>", 503),
     ],
 )
-async def test_an_answer_about_a_token_that_is_no_yes_lets_nobody_in(
+async def test_token_review_without_clear_approval_admits_no_caller(
     may: permissions.Access, reviewer: Reviewer, token: Any, status: int
 ) -> None:
     reviewer.token = (201, token)
@@ -409,7 +411,7 @@ async def test_an_answer_about_a_token_that_is_no_yes_lets_nobody_in(
         *(((code, {"kind": "Status", "message": "no", "code": code}), 503) for code in (400, 401, 403, 404, 429, 500)),
     ],
 )
-async def test_an_answer_about_a_right_that_is_no_yes_lets_nobody_do_it(
+async def test_access_review_without_clear_approval_refuses_the_request(
     may: permissions.Access, reviewer: Reviewer, answer: tuple[int, Any], status: int
 ) -> None:
     reviewer.access = answer

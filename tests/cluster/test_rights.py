@@ -26,7 +26,7 @@ async def missing(cluster: client.Cluster, part: str) -> list[str]:
 
 
 @pytest.mark.parametrize("part", ["api", "controller", installed.ALL])
-async def test_whatever_verb_is_taken_from_a_role_is_missed_by_name(
+async def test_each_verb_removed_from_a_role_is_reported_missing_by_name(
     chart_accounts: installed.Installed, part: str
 ) -> None:
     cluster = await client.connect(await chart_accounts.kubeconfig(part))

@@ -104,7 +104,7 @@ async def test_equal_alerts_of_two_sources_are_two_investigations_and_resolve_ap
     assert {json.loads(each["spec"]["alertData"])["fingerprint"] for each in created} == {f"{1:016x}"}, "as it was sent"
 
 
-async def test_storm_of_two_clusters_with_equal_labels_is_one_investigation_for_each_cause_and_cluster(
+async def test_alert_storm_of_two_clusters_makes_one_investigation_per_cause_and_cluster(
     plane: Administrator, cluster: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> None:
     """Each brings one notification of 500 alerts, and one of them a second time by the other of its pair."""

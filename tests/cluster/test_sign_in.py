@@ -68,7 +68,7 @@ async def list_status(api: aiohttp.ClientSession, cookie: str) -> int:
         return response.status
 
 
-async def test_a_code_signs_one_browser_in_at_every_replica(serve: Serve, reader: str) -> None:
+async def test_sign_in_code_signs_one_browser_in_at_every_replica(serve: Serve, reader: str) -> None:
     first, other = await serve(), await serve()
     address = await sign_in_address(first, reader)
 
@@ -80,7 +80,7 @@ async def test_a_code_signs_one_browser_in_at_every_replica(serve: Serve, reader
     assert await list_status(first, f"{cookie}x") == 401
 
 
-async def test_the_cookie_is_kept_from_scripts_and_other_sites(serve: Serve, reader: str) -> None:
+async def test_session_cookie_is_hidden_from_scripts_and_other_sites(serve: Serve, reader: str) -> None:
     api = await serve()
 
     async with api.get(await sign_in_address(api, reader), allow_redirects=False) as response:
@@ -92,7 +92,7 @@ async def test_the_cookie_is_kept_from_scripts_and_other_sites(serve: Serve, rea
     assert response.headers["Location"] == "/"
 
 
-async def test_a_link_on_another_site_signs_nobody_in(serve: Serve, reader: str) -> None:
+async def test_link_on_another_site_signs_no_user_in(serve: Serve, reader: str) -> None:
     api = await serve()
     address = await sign_in_address(api, reader)
 
@@ -127,7 +127,7 @@ async def test_the_webhooks_token_a_cookie_and_a_stranger_get_no_code(serve: Ser
             assert response.status == expected, headers
 
 
-async def test_a_change_by_cookie_has_to_be_json_from_a_page_of_ours(serve: Serve, admin: client.Cluster) -> None:
+async def test_change_by_cookie_requires_json_from_own_origin(serve: Serve, admin: client.Cluster) -> None:
     api = await serve()
     editor = await accounts.create(admin, f"editor-{uuid.uuid4().hex[:8]}", may=accounts.EDITOR)
     _, cookie = await sign_in(api, await sign_in_address(api, editor))
@@ -189,7 +189,7 @@ async def test_the_first_page_names_the_user_and_leads_a_stranger_to_signing_in(
     assert "Sign out" not in refused
 
 
-async def test_signing_in_leads_to_a_page_of_ours_only(serve: Serve, reader: str) -> None:
+async def test_sign_in_redirects_only_to_own_pages(serve: Serve, reader: str) -> None:
     api = await serve()
     for page, expected in (
         ("/investigations/x", 303),
@@ -227,7 +227,9 @@ async def test_code_is_not_made_without_pages(
         assert "web.enabled" in (await response.json(content_type=None))["detail"]
 
 
-async def test_a_page_at_another_address_is_told_what_to_set(serve: Serve, admin: client.Cluster) -> None:
+async def test_request_from_another_origin_is_refused_with_the_setting_to_change(
+    serve: Serve, admin: client.Cluster
+) -> None:
     api = await serve(platforms.API(public_url="https://tarsy.example"))
     editor = await accounts.create(admin, f"editor-{uuid.uuid4().hex[:8]}", may=accounts.EDITOR)
     _, cookie = await sign_in(api, await sign_in_address(api, editor))

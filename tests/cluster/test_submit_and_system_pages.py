@@ -98,7 +98,7 @@ async def test_an_unknown_path_is_a_page_for_browsers_and_json_for_programs(
         ("/system", "list agentchains.tarsy.dev"),
     ],
 )
-async def test_a_user_without_a_right_is_told_which_one(
+async def test_page_names_the_right_that_the_user_lacks(
     admin: client.Cluster, cluster: client.Cluster, database: databases.Database, path: str, missing: str
 ) -> None:
     token = await accounts.create(admin, f"nobody-{uuid.uuid4().hex[:8]}")
@@ -183,7 +183,7 @@ async def test_rights_decide_what_each_account_sees(
         assert (await get(api, "/system"))[0] == 401
 
 
-async def test_a_form_without_a_script_is_told_that_it_needs_one(
+async def test_form_submitted_without_javascript_is_refused_with_the_reason(
     cluster: client.Cluster, database: databases.Database
 ) -> None:
     async with serving(cluster, database) as api, api.post("/submit", data={"alert_type": "PodCrash"}) as response:

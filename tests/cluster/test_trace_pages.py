@@ -56,7 +56,7 @@ async def test_reader_of_the_namespace_alone_sees_a_trace(
                 assert response.headers["Content-Type"] == "text/html; charset=utf-8"
 
 
-async def test_hostile_texts_are_shown_as_text_and_cut(
+async def test_hostile_texts_are_escaped_and_shortened(
     api: aiohttp.ClientSession, identity: UUID, admin: client.Cluster
 ) -> None:
     reader = await accounts.create(admin, f"reader-{uuid.uuid4().hex[:8]}", may={"alertinvestigations": ["get"]})

@@ -52,7 +52,7 @@ async def warned(api: aiohttp.ClientSession) -> dict[str, str]:
     return {warning["name"]: warning["message"] for warning in items if warning["kind"] == "alert-type"}
 
 
-async def test_types_that_no_chain_takes_are_warnings_until_one_takes_them(
+async def test_alert_types_without_a_chain_are_warnings_until_a_chain_takes_them(
     api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster
 ) -> None:
     assert await warned(api) == {}
@@ -93,7 +93,7 @@ def telling(cluster: client.Cluster, database: databases.Database, **ingest: Any
     )
 
 
-async def test_event_at_the_deployment_tells_of_them_once_an_hour_over_all_replicas(
+async def test_deployment_event_names_unserved_alert_types_once_an_hour_over_all_replicas(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     kubectl = functools.partial(plane.kubectl, namespace=cluster.served.own)

@@ -43,7 +43,7 @@ async def test_objects_that_exist_and_objects_that_come_are_seen_and_left_as_the
     assert now == before
 
 
-async def test_each_served_namespace_is_watched_also_one_that_appears_later(
+async def test_each_served_namespace_is_watched_even_if_created_later(
     plane: Administrator, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     later = f"{namespace}-later"
@@ -59,7 +59,7 @@ async def test_each_served_namespace_is_watched_also_one_that_appears_later(
     await cluster.close()
 
 
-async def test_a_watch_that_is_refused_in_one_namespace_holds_up_no_other(
+async def test_watch_refused_in_one_namespace_delays_no_other_namespace(
     plane: Administrator, admin: client.Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "REFUSED_SECONDS", 0.0)

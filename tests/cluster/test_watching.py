@@ -177,7 +177,7 @@ async def test_caller_behind_a_proxy_needs_an_origin_of_our_own_pages(serve: Ser
     assert (await watching.refused(url, headers=token | {"Origin": "https://evil.example"}))[0] == 403
 
 
-async def test_a_list_tells_what_changes_and_goes_on_behind_what_was_told(
+async def test_list_subscription_sends_changes_and_resumes_after_the_last_sent_change(
     serve: Serve,
     cluster: client.Cluster,
     admin: client.Cluster,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from support.operators import Operator
 
 
-async def test_whatever_is_open_is_cancelled_and_the_audit_tells_of_it(operator: Operator, llm: model.Server) -> None:
+async def test_open_investigations_are_cancelled_and_recorded_in_the_audit(
+    operator: Operator, llm: model.Server
+) -> None:
     llm.script = lambda _call: model.Hang()
     process = await operator.start(lease=operators.NO_HEARTBEAT, queue={"slots": 1})
     await operator.apply(manifests.chain())
@@ -110,7 +112,7 @@ CUT_OFF = ("purge.commit.before", "purge.commit.after", "purge.delete.after")
         ("purge.delete.after", "a controller"),
     ],
 )
-async def test_a_purge_whose_process_dies_between_two_steps_is_finished(
+async def test_purge_is_finished_after_its_process_dies_between_two_steps(
     operator: Operator, llm: model.Server, failpoint: str, finishes: str
 ) -> None:
     llm.script = lambda _call: model.Answer(text="root cause: opensesame")

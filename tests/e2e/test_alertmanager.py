@@ -257,7 +257,7 @@ _FIELDS = {
 
 
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is not on PATH")
-def test_documented_alertmanager_config_has_known_fields_and_makes_a_valid_configuration(tmp_path: Path) -> None:
+def test_documented_alertmanager_config_has_known_fields_and_is_valid(tmp_path: Path) -> None:
     """As the Prometheus Operator translates it: a first-level route for the namespace, secrets in place."""
     text = (tools.ROOT / "docs" / "alertmanager.md").read_text(encoding="utf-8")
     (block,) = [

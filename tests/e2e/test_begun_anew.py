@@ -54,7 +54,7 @@ async def pass_time(operator: Operator, passed: timedelta) -> None:
         await connection.close()
 
 
-async def test_failed_alert_is_counted_for_its_cool_down_then_investigated_anew_and_linked(
+async def test_failed_alert_repeats_during_cool_down_then_gets_a_linked_investigation(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = model.answers(model.HttpError(status=401, message="the key was revoked"))

@@ -24,7 +24,7 @@ def insatiable(model_call: model.Turn) -> model.Answer:
     return model.Answer(calls=tuple(model.Call(name="tools__lookup", args={"name": name}) for name in names))
 
 
-async def test_a_budget_is_kept_by_whoever_goes_on_with_an_execution(
+async def test_budget_is_kept_when_another_operator_continues_an_execution(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     """The first operator dies with the second calls of the first answer in its hands."""

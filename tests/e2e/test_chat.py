@@ -104,7 +104,7 @@ async def test_a_question_ends_on_request_and_with_its_object(operator: Operator
     await process.stop()
 
 
-async def test_a_question_in_flight_is_answered_by_the_operator_that_follows_a_killed_one(
+async def test_open_question_of_a_killed_operator_is_answered_by_the_next_operator(
     operator: Operator, llm: model.Server
 ) -> None:
     killed = await operator.start()

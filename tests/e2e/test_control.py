@@ -95,7 +95,7 @@ async def test_a_chain_may_be_chosen_by_name(operator: Operator, llm: model.Serv
     }
 
 
-async def test_an_ended_one_leaves_the_cluster_when_its_time_is_over_and_its_transcript_stays(
+async def test_ended_object_is_deleted_after_its_time_to_live_and_keeps_its_transcript(
     operator: Operator, llm: model.Server
 ) -> None:
     is_known = asyncio.Event()

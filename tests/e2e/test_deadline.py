@@ -23,7 +23,7 @@ def hang_in_the_second_stage(model_call: model.Turn) -> model.Reply:
     return LOOK if model_call.iteration == 0 else model.Answer(text="collected")
 
 
-async def test_a_model_that_hangs_is_left_at_the_deadline_and_the_object_says_so(
+async def test_hanging_model_call_ends_at_the_deadline_and_the_object_shows_the_timeout(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = hang_in_the_second_stage

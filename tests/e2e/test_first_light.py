@@ -369,7 +369,7 @@ async def test_a_call_of_a_tool_that_was_under_way_at_a_kill_is_repeated_only_if
     assert doubted == (["restart"] if tool == "restart" else [])
 
 
-async def test_a_stopped_operator_gives_its_run_back_and_another_one_finishes_it_at_once(
+async def test_stopped_operator_releases_its_run_and_another_operator_finishes_at_once(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     def script(model_call: model.Turn) -> model.Reply:

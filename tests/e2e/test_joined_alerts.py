@@ -35,7 +35,7 @@ async def notify(process: Process, *alerts: dict[str, Any]) -> list[str]:
     return [each["outcome"] for each in receipt["alerts"]]
 
 
-async def test_agent_is_told_of_alerts_that_join_and_its_successor_after_a_kill_of_the_same(
+async def test_agent_hears_of_joined_alerts_and_hears_of_the_same_after_a_takeover(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     have_joined = asyncio.Event()

@@ -61,7 +61,7 @@ async def _start(operator: Operator, all_owners: set[UUID]) -> tuple[Process, UU
 
 @pytest.mark.parametrize("hit", [1, 2, 3, 5])
 @pytest.mark.parametrize("failpoint", FAILPOINTS)
-async def test_an_operator_that_dies_at_a_failpoint_is_followed_by_one_that_goes_on(
+async def test_next_operator_continues_after_an_operator_dies_at_a_failpoint(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server, *, failpoint: str, hit: int
 ) -> None:
     llm.script = repeats.investigate

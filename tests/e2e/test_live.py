@@ -62,7 +62,7 @@ async def test_watcher_sees_an_answer_grow_and_the_end_and_learns_of_a_stop(
         await stopping
 
 
-async def test_watcher_at_one_process_sees_the_writes_of_another_and_of_its_successor_after_a_kill(
+async def test_watcher_at_one_process_sees_writes_of_another_and_of_its_successor(
     operator: Operator, llm: model.Server
 ) -> None:
     await operator.apply(CHAIN)

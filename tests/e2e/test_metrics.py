@@ -138,7 +138,7 @@ async def test_events_are_counted_replicas_add_up_and_no_label_has_a_name_from_a
     assert scrapes.total(text, "tarsy_investigations") == 1
 
 
-async def test_a_listener_of_metrics_serves_nothing_else(operator: Operator) -> None:
+async def test_metrics_listener_serves_only_metrics(operator: Operator) -> None:
     process = await operator.start(role="worker")
     url = await process.metrics_url()
     async with aiohttp.ClientSession() as session:
@@ -150,7 +150,7 @@ async def test_a_listener_of_metrics_serves_nothing_else(operator: Operator) -> 
     assert (await scrapes.text(url, accept="application/openmetrics-text")).endswith("# EOF\n")
 
 
-async def test_an_address_of_metrics_that_is_taken_is_named_and_the_default_one_is_done_without(
+async def test_configured_metrics_address_in_use_is_an_error_but_default_is_skipped(
     operator: Operator,
 ) -> None:
     process = await operator.start(role="worker")

@@ -55,7 +55,7 @@ async def until(ready: Callable[[], Awaitable[Any]]) -> Any:
         return outcome
 
 
-async def test_a_rug_is_pulled_and_nothing_is_called_until_somebody_confirms_it(
+async def test_tool_with_changed_definition_is_not_called_until_confirmed(
     operator: Operator, llm: model.Server, database: databases.Database
 ) -> None:
     """The model does whatever it is told: it calls the tool whether that is offered or not."""

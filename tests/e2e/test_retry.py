@@ -36,7 +36,7 @@ class Investigator:
         return model.Answer(text=f"{stage}: web-0 is out of memory [tool 0.0].")
 
 
-async def test_retry_from_a_stage_asks_nothing_of_the_earlier_one(operator: Operator, llm: model.Server) -> None:
+async def test_retry_from_a_stage_makes_no_model_call_for_earlier_stages(operator: Operator, llm: model.Server) -> None:
     llm.script = investigator = Investigator()
     process = await operator.start()
     await operator.apply(CHAIN, manifests.investigation("web-crash"))

@@ -62,7 +62,7 @@ async def events(process: Process, manifest: dict[str, Any]) -> Iterator[dict[st
     return (event for event in page["events"] if event["id"] == "run-0.runbook")
 
 
-async def test_each_stage_reads_the_runbook_and_whatever_else_an_address_leads_to_is_an_event(
+async def test_each_stage_reads_the_runbook_and_unusable_runbook_address_is_an_event(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = lambda _: model.Answer(text="It is the memory.")

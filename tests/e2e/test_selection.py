@@ -43,7 +43,7 @@ async def until_known(process: Process) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_an_alert_that_is_limited_to_one_tool_calls_no_other_whatever_the_model_wants(
+async def test_alert_limited_to_one_tool_calls_no_other_tool_requested_by_the_model(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     llm.script = obey

@@ -34,7 +34,7 @@ async def closed(llm: model.Server) -> float:
     return request.ended - started
 
 
-async def test_one_notification_ten_times_at_once_is_one_run_and_none_after_its_deletion(
+async def test_ten_concurrent_equal_notifications_make_one_run_and_none_after_deletion(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = model.answers(LOOK, "root cause")
@@ -57,7 +57,7 @@ async def test_one_notification_ten_times_at_once_is_one_run_and_none_after_its_
     assert len(llm.requests) == 2
 
 
-async def test_repeats_and_the_resolve_are_shown_on_the_object(operator: Operator, llm: model.Server) -> None:
+async def test_repeats_and_resolution_are_shown_on_the_object(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
     await operator.apply(manifests.chain())
@@ -105,7 +105,7 @@ async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     assert len(llm.requests) == 1
 
 
-async def test_an_object_made_again_under_its_name_never_shows_the_old_ones_status(
+async def test_recreated_object_never_shows_the_status_of_the_former_object(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = lambda model_call: (
@@ -136,7 +136,7 @@ async def test_a_model_that_never_stops_is_asked_once_more_without_tools(
     assert len(toolbox.calls) == 3
 
 
-async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: Operator, llm: model.Server) -> None:
+async def test_chain_edit_does_not_change_a_running_investigation(operator: Operator, llm: model.Server) -> None:
     edited = asyncio.Event()
 
     async def script(model_call: model.Turn) -> model.Answer:
@@ -154,7 +154,7 @@ async def test_an_edit_of_its_chain_changes_nothing_for_one_that_runs(operator: 
     assert manifest["status"]["chain"]["generation"] == 1
 
 
-async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_have_run(
+async def test_broken_chain_and_its_refused_investigation_show_the_problem(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = model.answers("root cause")
@@ -190,7 +190,7 @@ async def test_a_chain_says_what_is_wrong_with_it_and_so_does_what_it_should_hav
     assert llm.requests == []
 
 
-async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the_last_one_reads_of_both(
+async def test_timed_out_and_refused_stages_are_shown_and_last_stage_reads_of_both(
     operator: Operator, llm: model.Server
 ) -> None:
     def script(model_call: model.Turn) -> model.Reply:
@@ -228,7 +228,7 @@ async def test_a_stage_out_of_time_and_one_whose_model_refuses_are_shown_and_the
     assert "the request is too long" in prompt
 
 
-async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where_it_says(
+async def test_chain_defines_its_agents_filters_their_tools_and_stops_on_stage_failure(
     operator: Operator, llm: model.Server, toolbox: mcp_server.Server
 ) -> None:
     def script(model_call: model.Turn) -> model.Reply:
@@ -254,7 +254,9 @@ async def test_a_chain_brings_its_own_agents_filters_their_tools_and_stops_where
     assert "There is no tool 'tools.restart'" in json.dumps(llm.requests[1].body)
 
 
-async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Operator, llm: model.Server) -> None:
+async def test_posted_alerts_are_accepted_completely_or_refused_with_the_reason(
+    operator: Operator, llm: model.Server
+) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
 
@@ -298,7 +300,7 @@ async def test_posted_alerts_are_taken_whole_or_refused_with_why(operator: Opera
     await operator.finished()
 
 
-async def test_an_idempotency_key_is_for_one_alert(operator: Operator, llm: model.Server) -> None:
+async def test_idempotency_key_is_valid_for_one_alert(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start()
     await operator.apply(manifests.chain("kubernetes", "other"))
@@ -344,7 +346,7 @@ async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.
     assert (await process.request("POST", WEBHOOK, body=later))[0] == 200
 
 
-async def test_new_episodes_alone_take_places_in_the_queue_and_a_second_one_of_an_alert_repeats(
+async def test_only_new_alerts_take_queue_places_and_a_second_episode_is_a_repeat(
     operator: Operator,
 ) -> None:
     process = await operator.start(role="api", queue={"max_queued": 2})

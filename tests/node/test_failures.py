@@ -37,7 +37,7 @@ def installation(
     around.shell(f"helm uninstall tarsy --namespace {NAMESPACE} --wait; kubectl delete namespace {NAMESPACE}")
 
 
-def test_fifty_investigations_at_once_stay_within_the_memory_of_one_pod(
+def test_fifty_concurrent_investigations_stay_within_the_memory_of_one_pod(
     installation: Installation, record_property: Callable[[str, object], None]
 ) -> None:
     """And no probe takes a busy operator for one that hangs."""
@@ -164,7 +164,7 @@ def test_tokens_are_rotated_as_the_docs_say(installation: Installation) -> None:
 
 
 @pytest.mark.timeout(1500)
-def test_operator_whose_account_token_has_expired_goes_on_with_the_next_one(installation: Installation) -> None:
+def test_operator_with_expired_account_token_continues_with_the_next_token(installation: Installation) -> None:
     """The kubelet replaces a token of ten minutes, the shortest that there is, after eight."""
     path = "/var/run/secrets/kubernetes.io/serviceaccount"
     sources = [

@@ -145,7 +145,7 @@ async def test_alert_that_has_just_resolved_does_not_go_with_those_that_still_fi
 
 
 @pytest.mark.parametrize("on_resolved", ["Continue", "Cancel"])
-async def test_investigation_goes_on_if_an_alert_joins_while_its_last_one_resolves(
+async def test_investigation_continues_if_an_alert_joins_while_its_last_alert_resolves(
     database: databases.Database, on_resolved: Literal["Continue", "Cancel"]
 ) -> None:
     identity = await admit(database, on_resolved=on_resolved)
@@ -158,7 +158,7 @@ async def test_investigation_goes_on_if_an_alert_joins_while_its_last_one_resolv
     assert await has_ended(database, identity) == (on_resolved == "Cancel")
 
 
-async def test_investigation_goes_on_if_an_alert_fires_again_while_the_last_one_resolves(
+async def test_investigation_continues_if_an_alert_fires_again_while_the_last_resolves(
     database: databases.Database,
 ) -> None:
     identity = await admit(database, on_resolved="Cancel")
@@ -175,7 +175,7 @@ async def test_investigation_goes_on_if_an_alert_fires_again_while_the_last_one_
     assert not await has_ended(database, identity)
 
 
-async def test_end_of_two_last_alerts_that_resolve_at_once_is_a_change_that_is_told(
+async def test_concurrent_resolution_of_the_last_two_alerts_is_published_as_a_change(
     database: databases.Database,
 ) -> None:
     """Neither sees the end of the other in its first statement."""
@@ -236,7 +236,7 @@ async def test_rest_of_a_group_is_resolved_if_its_last_alert_resolves_while_anot
     assert await has_ended(database, identity) == (on_resolved == "Cancel")
 
 
-async def test_rest_of_a_group_goes_on_if_an_alert_joins_while_the_only_firing_one_is_taken_out(
+async def test_group_continues_if_an_alert_joins_while_the_only_firing_alert_is_split_off(
     database: databases.Database,
 ) -> None:
     identity = await admit(database, on_resolved="Cancel")

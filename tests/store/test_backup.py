@@ -57,7 +57,7 @@ async def test_a_restored_dump_goes_on_with_what_ran_and_has_what_ended(
         postgres.drop_database("restored")
 
 
-async def test_a_database_of_another_cluster_is_told_apart_until_an_admin_says_so(
+async def test_database_of_another_cluster_is_detected_until_an_admin_accepts_it(
     database: databases.Database,
 ) -> None:
     assert await leader.remember_cluster(database, "first")

@@ -138,7 +138,7 @@ def alert(database: databases.Database) -> Alert:
 
 
 @pytest.mark.parametrize("ending", [*NOTHING, "refused"])
-async def test_alert_that_came_to_nothing_is_investigated_anew_after_one_cool_down_then_four(
+async def test_failed_alert_is_investigated_again_after_one_cool_down_then_after_four(
     alert: Alert, ending: Any
 ) -> None:
     refusal = REFUSAL if ending == "refused" else None
@@ -159,7 +159,7 @@ async def test_alert_that_came_to_nothing_is_investigated_anew_after_one_cool_do
 
 
 @pytest.mark.parametrize("how", ["wait", "delete", "expire", "purge"])
-async def test_alert_gets_three_investigations_a_day_even_if_they_are_deleted(alert: Alert, how: str) -> None:
+async def test_alert_gets_three_investigations_a_day_even_if_investigations_are_deleted(alert: Alert, how: str) -> None:
     for _ in range(3):
         outcome, latest = await alert.notify()
         assert outcome == "created"
@@ -183,7 +183,7 @@ async def test_alert_gets_three_investigations_a_day_even_if_they_are_deleted(al
     assert outcome == "created"
 
 
-async def test_cool_down_of_an_investigation_that_came_to_nothing_is_a_minute_at_least(alert: Alert) -> None:
+async def test_cool_down_of_an_investigation_without_result_is_at_least_a_minute(alert: Alert) -> None:
     hasty = Alert(alert.database, rule=episodes.Rule(window=queue.RULE.window, cooldown=timedelta(0)))
     _, first = await hasty.notify()
     await hasty.end(first)
@@ -196,7 +196,7 @@ async def test_cool_down_of_an_investigation_that_came_to_nothing_is_a_minute_at
 
 
 @pytest.mark.parametrize("ending", ["Completed", "CompletedWithErrors", "Cancelled"])
-async def test_investigation_with_a_result_or_cancelled_stands_for_its_episode_without_its_object(
+async def test_completed_or_cancelled_investigation_covers_its_episode_without_its_object(
     alert: Alert, ending: Ending
 ) -> None:
     _, first = await alert.notify()
@@ -208,7 +208,7 @@ async def test_investigation_with_a_result_or_cancelled_stands_for_its_episode_w
     assert (outcome, await alert.previous(other)) == ("created", None)
 
 
-async def test_purged_result_stands_for_its_alert_for_one_cool_down_from_its_purge(alert: Alert) -> None:
+async def test_purged_result_covers_its_alert_for_one_cool_down_after_the_purge(alert: Alert) -> None:
     _, first = await alert.notify()
     await alert.end(first, "Completed")
     await alert.wait(DAY)
@@ -220,7 +220,7 @@ async def test_purged_result_stands_for_its_alert_for_one_cool_down_from_its_pur
     assert (outcome, await alert.previous(second)) == ("created", None), "what is deleted is not shown"
 
 
-async def test_deletion_by_a_person_has_a_failed_alert_investigated_with_its_next_notification(alert: Alert) -> None:
+async def test_failed_alert_deleted_by_a_user_is_investigated_at_its_next_notification(alert: Alert) -> None:
     _, first = await alert.notify()
     await alert.end(first)
     await work.gone(alert.database, first)
@@ -228,14 +228,14 @@ async def test_deletion_by_a_person_has_a_failed_alert_investigated_with_its_nex
     assert (outcome, await alert.previous(second)) == ("created", first)
 
 
-async def test_repeats_and_the_resolve_of_a_refused_alert_are_recorded_on_its_investigation(alert: Alert) -> None:
+async def test_resolution_of_a_refused_alert_is_recorded_on_its_investigation(alert: Alert) -> None:
     _, first = await alert.notify(refusal=REFUSAL)
     resolved = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
     assert resolved is not None
     assert resolved.id == first
 
 
-async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(alert: Alert) -> None:
+async def test_resolution_is_recorded_on_the_newest_investigation_of_its_episode(alert: Alert) -> None:
     _, first = await alert.notify()
     await alert.end(first)
     await alert.wait(COOLDOWN)
@@ -250,7 +250,7 @@ async def test_resolve_is_recorded_on_the_newest_investigation_of_its_episode(al
     )
 
 
-async def test_processes_that_take_the_same_notification_at_once_begin_one_investigation_in_each_of_many_rounds(
+async def test_concurrent_processes_begin_one_investigation_per_notification(
     alert: Alert,
 ) -> None:
     latest: UUID | None = None
@@ -271,7 +271,7 @@ async def test_processes_that_take_the_same_notification_at_once_begin_one_inves
         await alert.wait(DAY)
 
 
-async def test_process_that_was_slow_to_ask_for_its_receipt_begins_no_second_investigation(alert: Alert) -> None:
+async def test_process_that_requests_its_receipt_late_begins_no_second_investigation(alert: Alert) -> None:
     _, first = await alert.notify()
     await alert.end(first)
     await alert.wait(COOLDOWN)
@@ -286,7 +286,7 @@ async def test_process_that_was_slow_to_ask_for_its_receipt_begins_no_second_inv
 
 
 @pytest.mark.parametrize("died", ["before it made the object", "before it made the row"])
-async def test_intake_that_died_half_way_leaves_the_next_one_the_same_object_and_link(alert: Alert, died: str) -> None:
+async def test_interrupted_intake_is_continued_with_the_same_object_and_link(alert: Alert, died: str) -> None:
     _, first = await alert.notify()
     await alert.end(first)
     await alert.wait(COOLDOWN)
@@ -308,7 +308,7 @@ async def test_intake_that_died_half_way_leaves_the_next_one_the_same_object_and
     assert (await queue.summary(alert.database, second)).name == f"{alert.subject().metadata.name}-2"
 
 
-async def test_copy_of_a_former_object_does_not_stand_for_the_alert(alert: Alert) -> None:
+async def test_copy_of_a_former_object_does_not_represent_the_alert(alert: Alert) -> None:
     begin = await alert.look_up()
     assert isinstance(begin, episodes.Begin)
     issued = await alert.issue(begin)
@@ -398,7 +398,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=st.lists(STEPS, min_size=4, max_size=18))
-async def test_alerts_are_counted_and_investigated_anew_as_the_rule_says_in_any_order_of_events(
+async def test_alerts_repeat_or_are_investigated_again_by_the_rule_in_any_event_order(
     database: databases.Database, steps: list[tuple[str, Any]]
 ) -> None:
     alert, model = Alert(database), Model()

@@ -28,7 +28,7 @@ async def count(database: databases.Database) -> int:
     return int(rows[0].number)
 
 
-async def test_a_code_begins_one_session(database: databases.Database) -> None:
+async def test_sign_in_code_begins_one_session(database: databases.Database) -> None:
     await add_code(database, b"code", identity=JANE, session_lifetime=HOUR)
 
     session = await begin(database, code=b"code", session=b"session")
@@ -41,7 +41,7 @@ async def test_a_code_begins_one_session(database: databases.Database) -> None:
     assert await browser_sessions.read(database, b"other") is None
 
 
-async def test_two_browsers_with_one_code_begin_one_session(database: databases.Database) -> None:
+async def test_concurrent_browsers_with_one_code_begin_one_session(database: databases.Database) -> None:
     await add_code(database, b"code", identity=JANE, session_lifetime=HOUR)
 
     sessions = await asyncio.gather(*(begin(database, code=b"code", session=bytes([number])) for number in range(8)))

@@ -73,7 +73,7 @@ async def assert_ended_in_the_log(database: databases.Database, identity: UUID, 
     [("user", "CancelledByUser"), ("deleted", "ObjectDeleted"), ("resolved", "AlertResolved")],
     ids=["user", "deleted", "resolved"],
 )
-async def test_a_queued_one_ends_at_once(
+async def test_cancelled_queued_investigation_ends_at_once(
     database: databases.Database, why: phase_rules.Cancellation, reason: str
 ) -> None:
     identity = await queue.admit(database)
@@ -264,7 +264,7 @@ async def test_unknown_or_ended_investigation_cannot_be_cancelled(database: data
     assert not await work.cancel(database, uuid.uuid4(), why="user")
 
 
-async def test_a_role_is_one_process_s_until_its_lease_has_passed(database: databases.Database) -> None:
+async def test_role_belongs_to_one_process_until_its_lease_expires(database: databases.Database) -> None:
     assert await leader.lead(database, "controller", owner=queue.OWNER, lease=queue.LEASE)
     assert await leader.lead(database, "controller", owner=queue.OWNER, lease=timedelta(0))
     assert await leader.lead(database, "controller", owner=OTHER, lease=queue.LEASE)

@@ -59,7 +59,7 @@ async def written(database: databases.Database) -> dict[str, datetime]:
     return dict(await queue.rows(database, "SELECT kind, seen_at FROM catalogue"))
 
 
-async def test_changed_facts_are_written_at_once_and_unchanged_ones_not_again(
+async def test_changed_facts_are_written_at_once_and_unchanged_facts_are_not_rewritten(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     part = Part(fact(problem=""), fact("provider", "google", "usable"))

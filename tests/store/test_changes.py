@@ -40,7 +40,7 @@ async def test_admission_and_claim_mark_only_their_investigation_as_changed(data
     assert (await since(database, page.horizon)).summaries == []
 
 
-async def test_stages_and_the_end_are_changes_and_numbers_alone_are_none(database: databases.Database) -> None:
+async def test_stages_and_the_end_count_as_changes_but_counters_alone_do_not(database: databases.Database) -> None:
     await queue.admit(database)
     journal = await queue.opened(database, await queue.claimed(database))
     begin = await changes.now(database)
@@ -183,7 +183,7 @@ async def test_list_has_no_events_of_other_namespaces(database: databases.Databa
     assert (await since(database, begin)).summaries == []
 
 
-async def test_all_that_lists_show_of_one_comes_with_a_change(database: databases.Database) -> None:
+async def test_every_listed_field_of_an_investigation_is_published_as_a_change(database: databases.Database) -> None:
     subject = queue.subject()
     identity = UUID(subject.metadata.uid)
     claims: list[work.Claim] = []

@@ -135,7 +135,7 @@ async def test_a_question_is_a_run_that_is_queued_with_its_start_in_the_log(data
     assert (await queue.opened(database, claim)).record.runs[1].question == "Why web-0?"
 
 
-async def test_questions_and_answers_at_once_make_runs_one_after_the_other(database: databases.Database) -> None:
+async def test_concurrent_questions_and_answers_make_consecutive_runs(database: databases.Database) -> None:
     identity = await ended(database)
 
     async def insist() -> int:
@@ -184,7 +184,7 @@ async def test_reasons_for_refusing_a_question_are_distinguished(database: datab
     assert len(await runs(database)) == 2
 
 
-async def test_the_subject_of_a_question_says_whether_there_is_a_chain(database: databases.Database) -> None:
+async def test_subject_of_a_question_shows_whether_a_chain_exists(database: databases.Database) -> None:
     assert await questions.subject(database, OTHER) is None
     identity = await queue.admit(database)
     subject = await questions.subject(database, identity)
@@ -252,7 +252,7 @@ async def test_an_answered_question_changes_nothing_of_the_first_run(database: d
     ]
 
 
-async def test_question_finds_a_full_result_until_retention_deletes_it_and_is_then_told_so(
+async def test_question_reads_a_full_result_until_retention_and_then_hears_of_the_deletion(
     database: databases.Database,
 ) -> None:
     """It searches the row that is stored; then retention deletes that row, and what the excerpt showed is left."""

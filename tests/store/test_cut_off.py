@@ -60,7 +60,9 @@ async def test_open_stage_is_neither(database: databases.Database) -> None:
     assert await progress(database, identity) == "1/2"
 
 
-async def test_deadline_cuts_off_what_is_open_and_no_stage_that_says_the_same(database: databases.Database) -> None:
+async def test_deadline_cuts_off_open_stages_but_not_an_ended_stage_with_the_same_message(
+    database: databases.Database,
+) -> None:
     identity = await begun(database, *ends_by_deadline())
     assert await stored(database) == {"look": False, "think": True}
     assert await progress(database, identity) == "1/2"

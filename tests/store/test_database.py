@@ -94,7 +94,7 @@ async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgr
 
 
 @pytest.mark.parametrize("use", ["run", "run_within", "begin", "heartbeat"])
-async def test_server_that_has_said_that_it_ends_the_connection_counts_as_unavailable_before_it_does(
+async def test_database_that_announces_its_shutdown_counts_as_unavailable_at_once(
     use: str, postgres: launcher.Access, migrated_url: str
 ) -> None:
     """A server that shuts down says so to each idle connection, and closes it a moment later."""
@@ -199,7 +199,7 @@ async def test_failed_statement_with_a_limit_leaves_no_open_transaction(
     assert caplog.records == [], "the pool found a transaction that was left open"
 
 
-async def test_limit_of_a_statement_is_the_databases_own_so_an_abandoned_one_ends_too(
+async def test_statement_time_limit_is_set_in_the_database(
     database: databases.Database,
 ) -> None:
     (row,) = await database.run_within(3, STANDING)

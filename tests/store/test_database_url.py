@@ -110,7 +110,7 @@ async def test_refused_listener_logs_the_reason_and_tries_again(
 
 
 @pytest.mark.parametrize(("spoil", "reason"), WRONG, ids=NAMES)
-def test_migrate_reports_in_one_line_why_the_database_refuses_it(
+def test_migrate_reports_the_refusal_reason_of_the_database_in_one_line(
     database_url: str, spoil: Callable[[str], str], reason: str
 ) -> None:
     result = CliRunner().invoke(main.main, ["migrate"], env={"DATABASE_URL": spoil(database_url)})
@@ -122,7 +122,7 @@ def test_migrate_reports_in_one_line_why_the_database_refuses_it(
     assert "s3cret" not in line
 
 
-def test_migrate_reports_in_one_line_that_it_lacks_a_right(database_url: str, postgres: launcher.Access) -> None:
+def test_migrate_reports_a_missing_database_right_in_one_line(database_url: str, postgres: launcher.Access) -> None:
     """As a new user of PostgreSQL 15 or newer, who may create nothing in public."""
     name = database_url.rpartition("/")[2]
     postgres.execute(f"CREATE ROLE guest_{name} LOGIN PASSWORD 'guest'")
@@ -166,7 +166,7 @@ def test_migrate_waits_no_longer_than_its_limit(database_url: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("wait", ["soon", "5", ""])
-def test_migrate_says_how_a_duration_looks(wait: str) -> None:
+def test_migrate_refuses_an_invalid_duration_with_an_example(wait: str) -> None:
     result = CliRunner().invoke(main.main, ["migrate", f"--wait={wait}"], env={"DATABASE_URL": ""})
     assert result.exit_code == 2
     assert "'--wait': not a duration: write a number and ms, s, m, h or d, such as 20s" in result.output

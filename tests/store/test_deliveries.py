@@ -25,7 +25,9 @@ async def begun(database: databases.Database, identity: UUID) -> stored.Due:
     return due
 
 
-async def test_outcome_of_an_attempt_counts_only_until_a_later_one_begins(database: databases.Database) -> None:
+async def test_outcome_of_a_delivery_attempt_counts_only_until_a_later_attempt_begins(
+    database: databases.Database,
+) -> None:
     identity = await queue.admit(database)
     await queued(database, identity)
     former, present = await begun(database, identity), await begun(database, identity)
@@ -38,7 +40,7 @@ async def test_outcome_of_an_attempt_counts_only_until_a_later_one_begins(databa
     assert await queue.rows(database, "SELECT sent_as ->> 'ts' FROM deliveries") == [("present",)]
 
 
-async def test_newer_event_does_not_wait_for_the_retry_of_a_refused_one_and_has_its_own_day(
+async def test_newer_event_does_not_wait_for_a_refused_event_and_has_its_own_retry_day(
     database: databases.Database,
 ) -> None:
     identity = await queue.admit(database)
@@ -56,7 +58,7 @@ async def test_newer_event_does_not_wait_for_the_retry_of_a_refused_one_and_has_
     assert (await queue.rows(database, ROW))[0][3] is True, "the refusal was of the former one"
 
 
-async def test_update_is_a_message_of_its_own_after_the_milestone_and_waits_for_its_time(
+async def test_update_is_a_separate_message_after_the_milestone_and_waits_for_its_delay(
     database: databases.Database,
 ) -> None:
     identity = await queue.admit(database)
@@ -105,7 +107,7 @@ async def test_receiver_of_updates_alone_has_the_first_as_an_update(database: da
     assert (await begun(database, identity)).event == "updated"
 
 
-async def test_message_that_was_given_up_is_in_the_summary_until_a_later_one_is_sent(
+async def test_message_that_was_given_up_is_in_the_summary_until_a_later_message_is_sent(
     database: databases.Database,
 ) -> None:
     identity = await queue.admit(database)
@@ -130,7 +132,7 @@ async def test_message_that_was_given_up_is_in_the_summary_until_a_later_one_is_
     assert await queue.rows(database, "SELECT 1 FROM deliveries") == []
 
 
-async def test_message_that_is_sent_while_it_is_given_up_is_not_in_the_status(database: databases.Database) -> None:
+async def test_message_sent_while_being_given_up_is_not_in_the_status(database: databases.Database) -> None:
     identity = await queue.admit(database)
     await queued(database, identity)
     attempt = await begun(database, identity)
@@ -190,7 +192,7 @@ async def test_later_message_begins_without_the_failures_of_the_former_and_knows
     assert await refused(1) == [(6, 0)], "neither what was given up nor what was on its way counts"
 
 
-async def test_alert_that_resolves_days_after_the_end_is_news_for_a_receiver_that_was_told(
+async def test_late_alert_resolution_is_sent_to_a_receiver_that_got_earlier_messages(
     database: databases.Database,
 ) -> None:
     position = await stored.begin(database)

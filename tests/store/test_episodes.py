@@ -55,7 +55,7 @@ async def end(database: databases.Database, *, ago: timedelta = timedelta(0)) ->
     )
 
 
-async def test_news_is_no_repeat(database: databases.Database) -> None:
+async def test_unknown_alert_is_no_repeat(database: databases.Database) -> None:
     assert await repeat(database) is None
 
 
@@ -74,7 +74,7 @@ async def test_the_same_episode_is_a_repeat_after_its_object_was_deleted(databas
     assert await repeat(database) == identity
 
 
-async def test_a_new_episode_is_news_after_the_old_ones_object_was_deleted(database: databases.Database) -> None:
+async def test_new_episode_is_no_repeat_after_the_old_object_was_deleted(database: databases.Database) -> None:
     assert await work.cancel(database, await admit(database), why="deleted")
     assert await repeat(database, starts_at=START + timedelta(hours=1)) is None
 
@@ -100,7 +100,7 @@ async def test_an_episode_is_forgotten_after_the_window(database: databases.Data
     assert await repeat(database) is None
 
 
-async def test_another_alert_and_another_namespace_are_news(database: databases.Database) -> None:
+async def test_other_alert_or_other_namespace_is_no_repeat(database: databases.Database) -> None:
     await admit(database)
     assert await repeat(database, fingerprint="19da250ce641f6cc") is None
     assert await repeat(database, namespace="elsewhere") is None
@@ -139,7 +139,9 @@ async def test_a_resolved_alert_is_recorded_on_the_newest_investigation(database
     assert await resolve(database, fingerprint="19da250ce641f6cc") is None
 
 
-async def test_late_resolve_of_an_old_episode_does_not_resolve_the_next_one(database: databases.Database) -> None:
+async def test_late_resolution_of_an_old_episode_does_not_resolve_the_next_episode(
+    database: databases.Database,
+) -> None:
     first = await admit(database)
     await end(database, ago=timedelta(days=1))
     second = await admit(database, starts_at=START + timedelta(days=1))
@@ -174,7 +176,7 @@ async def test_episode_that_recurs_after_it_was_forgotten_is_stored_again(
     assert await repeat(database) == again
 
 
-async def test_large_data_reaches_only_its_own_object(database: databases.Database) -> None:
+async def test_large_alert_data_reaches_only_its_own_object(database: databases.Database) -> None:
     for _ in range(2):
         where = {"namespace": "tarsy", "object_name": "web-crash", "name": "5ef"}
         await queueing.keep_large(database, **where, data="large" * 1000, summary="web-0 dies")

@@ -35,7 +35,7 @@ async def expired(database: databases.Database) -> list[UUID]:
     ("own", "chains", "ttl"),
     [(None, None, WEEK), (None, 60, 60), (30, 60, 30), (90, 60, 90), (0, 60, 0)],
 )
-async def test_its_own_time_to_live_counts_else_its_chain_s_else_a_week(
+async def test_investigation_expires_by_its_own_time_to_live_else_the_chains_else_a_week(
     database: databases.Database, own: int | None, chains: int | None, ttl: int
 ) -> None:
     if ttl:

@@ -67,7 +67,7 @@ async def listed(database: databases.Database, **query: Any) -> list[str]:
     return [row.name for row in page.items]
 
 
-async def test_each_person_has_one_opinion_and_each_change_is_audited_without_its_texts(
+async def test_each_user_has_one_verdict_and_each_change_is_audited_without_its_texts(
     database: databases.Database,
 ) -> None:
     identity = await ended(database)
@@ -149,7 +149,7 @@ async def test_feedback_and_purge_at_once_leave_no_feedback_behind(database: dat
     assert await queue.rows(database, "SELECT 1 FROM feedback") == []
 
 
-async def test_lists_filter_by_verdicts_and_the_judged_are_found_by_the_time_of_the_last_change(
+async def test_lists_filter_by_verdict_and_verdicts_are_read_by_time_of_last_change(
     database: databases.Database,
 ) -> None:
     first, second, third = [await ended(database, name) for name in ("first", "second", "third")]
@@ -224,7 +224,7 @@ async def test_verdicts_are_counted_by_chain_and_the_provider_that_concluded(
     assert (await measures.read(database)).feedback == {}
 
 
-async def test_purge_by_request_waits_for_whoever_has_the_investigation_locked(database: databases.Database) -> None:
+async def test_purge_by_request_waits_for_the_lock_of_the_investigation(database: databases.Database) -> None:
     identity = await ended(database)
     await give(database, identity, "wrong")
     await queue.execute(database, "UPDATE investigations SET deleted_at = now(), purged_at = now()")

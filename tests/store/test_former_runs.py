@@ -40,7 +40,7 @@ def unchanged(former: UUID) -> entries.RunEnded:
     )
 
 
-async def test_it_is_the_newest_that_ended_with_a_result_of_its_own(database: databases.Database) -> None:
+async def test_former_run_is_the_newest_run_that_ended_with_its_own_result(database: databases.Database) -> None:
     first, _ = await investigated(database, 1, stories.run_ended())
     second, _ = await investigated(database, 2, stories.run_ended())
     third, _ = await investigated(database, 3, unchanged(second))
@@ -55,7 +55,7 @@ async def test_it_is_the_newest_that_ended_with_a_result_of_its_own(database: da
     assert first != second
 
 
-async def test_it_counts_from_the_end_of_the_full_one(database: databases.Database) -> None:
+async def test_former_run_expires_by_the_end_time_of_the_full_run(database: databases.Database) -> None:
     first, _ = await investigated(database, 1, stories.run_ended())
     for number in range(2, 4):
         await investigated(database, number, unchanged(first))
@@ -76,7 +76,9 @@ async def test_an_object_of_people_has_none(database: databases.Database) -> Non
 
 
 @pytest.mark.parametrize("verdict", ["correct", "partly", "wrong"])
-async def test_a_verdict_against_it_is_told(database: databases.Database, verdict: Any) -> None:
+async def test_former_run_with_a_negative_verdict_is_marked_disputed(
+    database: databases.Database, verdict: Any
+) -> None:
     first, _ = await investigated(database, 1, stories.run_ended())
     assert await feedback.give(database, first, verdict=verdict, cause="", note="", by=ANNA) is None
     _, writing = await investigated(database, 2)
@@ -85,7 +87,7 @@ async def test_a_verdict_against_it_is_told(database: databases.Database, verdic
     assert former.is_disputed is (verdict != "correct")
 
 
-async def test_a_verdict_against_one_that_was_unchanged_since_is_told_of_the_full_one(
+async def test_negative_verdict_on_an_unchanged_run_marks_its_full_run_disputed(
     database: databases.Database,
 ) -> None:
     first, _ = await investigated(database, 1, stories.run_ended())
@@ -118,7 +120,7 @@ async def test_deleted_run_is_not_found_and_no_older_run_replaces_it(database: d
     assert await former.whole("one", "0.0") is None
 
 
-async def test_whole_results_are_read_until_retention_deletes_them(database: databases.Database) -> None:
+async def test_full_results_of_a_former_run_are_read_until_retention_deletes_them(database: databases.Database) -> None:
     text = "x" * 100
     asked = stories.asks("k8s.get")
     first, working = await investigated(

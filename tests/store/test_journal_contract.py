@@ -147,7 +147,7 @@ async def test_outcome_is_the_same_with_a_takeover_before_each_entry(
     assert (await opened.open()).record == folded(story)
 
 
-async def test_full_result_is_stored_with_the_cut_one_and_survives_a_takeover(
+async def test_full_result_is_stored_beside_the_shortened_result_and_survives_a_takeover(
     opened: Journals,
 ) -> None:
     journal = await opened.open()
@@ -163,7 +163,7 @@ async def test_full_result_is_stored_with_the_cut_one_and_survives_a_takeover(
 
 
 @pytest.mark.parametrize("summarised", [False, True])
-async def test_whole_of_an_excerpt_is_put_together_again_and_nothing_of_it_is_stored_twice(
+async def test_full_text_is_rebuilt_from_its_excerpt_and_no_part_is_stored_twice(
     opened: Journals, database: databases.Database, *, summarised: bool
 ) -> None:
     journal = await opened.open()
@@ -230,7 +230,7 @@ async def test_any_tool_name_of_a_model_is_stored(opened: Journals) -> None:
     assert asked.provider_state.data == [{"functionCall": {"name": "k8s\x00__\ud83d", "args": {"\x00": "\ud83d"}}}]
 
 
-async def test_a_model_call_says_how_many_messages_it_was_sent(database: databases.Database) -> None:
+async def test_exported_model_call_shows_how_many_messages_it_was_sent(database: databases.Database) -> None:
     """The messages at these positions, and no others, are what the model saw."""
     journals = PgJournals(database)
     await journals.admit()
@@ -249,7 +249,9 @@ async def test_a_model_call_says_how_many_messages_it_was_sent(database: databas
     assert {type(stage.total_tokens) for stage in exported.stages} == {int}, "a Decimal would be served as a string"
 
 
-async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(database: databases.Database) -> None:
+async def test_each_model_call_shows_the_provider_and_why_the_next_provider_was_called(
+    database: databases.Database,
+) -> None:
     journals = PgJournals(database)
     await journals.admit()
     journal = await journals.open()
@@ -268,7 +270,7 @@ async def test_each_call_says_which_provider_was_asked_and_why_it_was_left(datab
     assert (attempt.provider, attempt.code, attempt.error) == ("google-default", "503", "503")
 
 
-async def test_a_journal_whose_lease_is_lost_refuses_to_commit_and_keeps_nothing(opened: Journals) -> None:
+async def test_journal_with_a_lost_lease_refuses_to_commit_and_keeps_nothing(opened: Journals) -> None:
     late = await opened.open()
     for entry in OPENING:
         await late.commit(entry)
@@ -297,7 +299,7 @@ async def test_cancelled_commit_is_complete_after_settling(opened: Journals) -> 
     assert (await opened.open()).record == journal.record
 
 
-async def test_commits_at_the_same_time_are_all_kept(opened: Journals) -> None:
+async def test_concurrent_commits_are_all_kept(opened: Journals) -> None:
     journal = await opened.open()
     await journal.commit(*OPENING, started(number=2), started(number=3))
     async with asyncio.TaskGroup() as group:
@@ -393,7 +395,7 @@ async def test_request_is_reserved_in_all_budgets_or_in_none(opened: Journals) -
     [(120, True, 120), (120, False, 300), (0, False, 300), (400, False, 400), (400, True, 400)],
     ids=["counted", "cut short", "not counted", "cut short above its maximum", "above its maximum"],
 )
-async def test_commit_replaces_the_maximum_by_a_whole_count_only(
+async def test_commit_replaces_the_reserved_maximum_only_by_a_complete_token_count(
     opened: Journals, tokens: int, *, is_whole: bool, spent: int
 ) -> None:
     journal = await reserving(opened)

@@ -203,7 +203,7 @@ async def test_commit_of_a_worker_that_lost_its_lease_settles_nothing(database: 
     assert await used(database) == {"tokens": (307, 7)}
 
 
-async def test_nothing_waits_for_the_requests_of_a_worker_whose_lease_has_passed(
+async def test_requests_of_a_worker_with_an_expired_lease_block_no_other_request(
     database: databases.Database,
 ) -> None:
     """It is probably dead, and its claim may wait long for a takeover. If it lives, its commit still settles."""
@@ -275,7 +275,7 @@ async def test_alert_is_refused_until_the_last_of_the_used_up_budgets_renews(dat
         ("2026-10-25 00:59:59", "2026-10-25T00", "2026-10-25", "2026-10"),
     ],
 )
-async def test_periods_are_the_calendars_in_utc_whatever_zone_the_session_has(
+async def test_budget_periods_follow_the_utc_calendar_in_any_session_time_zone(
     database: databases.Database, at: str, hour: str, day: str, month: str
 ) -> None:
     statement = f"""

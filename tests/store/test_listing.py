@@ -270,7 +270,7 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
         assert await found(database, replace(ALL, **fields)) == names, fields
 
 
-async def test_recreated_namespace_has_no_earlier_investigations_and_purged_ones_are_hidden(
+async def test_list_hides_purged_investigations_and_those_of_a_former_namespace(
     database: databases.Database,
 ) -> None:
     for name in ("before-uids", "ours", "old", "purged", "other"):
@@ -298,7 +298,7 @@ FOUND = (
 NOT_FOUND = ('"code exit"', "nowhere", "web nowhere", '"web 137"', "web or nowhere", "we", "webs", '"web-0" "0 web"')
 
 
-async def test_names_are_found_by_their_parts_and_quoted_words_one_behind_the_other(
+async def test_search_finds_parts_of_names_and_quoted_words_only_in_sequence(
     database: databases.Database,
 ) -> None:
     await queue.admit(database, queue.subject("it", alertData=TEXT + " or"))
@@ -353,7 +353,7 @@ async def test_any_text_with_a_word_finds_its_alert_with_and_without_quotes(
 
 @pytest.mark.parametrize("descending", [True, False])
 @pytest.mark.parametrize("key", KEYS)
-async def test_phrase_is_found_on_a_later_page_although_each_page_reads_few_texts(
+async def test_search_finds_a_phrase_on_a_later_page_although_each_page_reads_few_texts(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch, key: listing.Key, descending: bool
 ) -> None:
     monkeypatch.setattr(listing, "LOOKED_INTO", 3)

@@ -41,7 +41,7 @@ async def test_subscriber_in_another_process_receives_the_text_so_far_and_additi
         assert [piece.at for piece in watching.pieces if piece.event == "e0.0.text"] == [0, 6, 12]
 
 
-async def test_one_process_may_be_both(migrated_url: str) -> None:
+async def test_one_process_can_both_send_and_receive_live_text(migrated_url: str) -> None:
     async with connected(migrated_url) as database:
         speaker, watching = text_streams.TextSender(database, secrets=NO_SECRETS), Watching(database)
         callbacks = {text_streams.WATCHED: speaker.hint, text_streams.TEXTS: watching.audience.hint}
@@ -185,7 +185,7 @@ async def test_text_of_a_model_call_begins_again_after_a_takeover(migrated_url: 
                 await watching.sees(text="It is memory")
 
 
-async def test_subscriber_that_joins_during_a_model_call_receives_its_whole_text(
+async def test_subscriber_that_joins_during_a_model_call_receives_its_complete_text(
     migrated_url: str,
 ) -> None:
     odd = 'a "quoted"\\ word\n\t\x01\x7f\u2028\x00\ud83d'

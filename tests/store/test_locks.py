@@ -176,6 +176,6 @@ async def test_briefly_locked_investigation_is_claimed_right_afterwards(
         await claiming
 
 
-async def test_hint_is_taken_only_by_a_process_with_nothing_else_to_do(claims: claimer.Claimer) -> None:
+async def test_hint_is_taken_only_by_an_idle_process(claims: claimer.Claimer) -> None:
     assert claims.hint()
     assert not claims.hint(), "it has yet to look after the first one"

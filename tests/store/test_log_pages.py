@@ -69,7 +69,7 @@ async def take_over(database: databases.Database) -> journal.PgJournal:
 
 
 @pytest.mark.parametrize(("limit", "seed"), [(1, 1), (100, 2), (2, 2), (5, 1)])
-async def test_a_timeline_that_is_read_while_it_grows_is_the_one_at_the_end(
+async def test_timeline_read_while_it_grows_equals_the_final_timeline(
     database: databases.Database, limit: int, seed: int
 ) -> None:
     identity = await queue.admit(database)
@@ -101,7 +101,7 @@ async def test_a_timeline_that_is_read_while_it_grows_is_the_one_at_the_end(
     assert (impatient.after, impatient.more) == (len(await queue.log(database, identity)), False)
 
 
-async def test_each_page_is_a_part_of_the_whole_list(database: databases.Database) -> None:
+async def test_each_timeline_page_contains_each_event_once_in_its_final_form(database: databases.Database) -> None:
     """Each event is sent once, in its newest form, from any position that a reader continues from."""
     identity = await queue.admit(database)
     writing = await take_over(database)
@@ -115,7 +115,7 @@ async def test_each_page_is_a_part_of_the_whole_list(database: databases.Databas
         assert page.events == [final_events[event.id] for event in page.events]
 
 
-async def test_page_of_an_unknown_investigation_is_none(database: databases.Database) -> None:
+async def test_log_page_of_an_unknown_investigation_does_not_exist(database: databases.Database) -> None:
     assert await log_entries.log_page(database, UUID(int=1), after=0, limit=1) is None
     identity = await queue.admit(database)
     for after in (0, 7):

@@ -68,7 +68,7 @@ async def test_an_end_of_yesterday_is_not_counted(database: databases.Database) 
     assert (await measures.read(database)).investigations == {}
 
 
-async def test_claims_without_a_commit_are_counted_and_a_takeover_is_told_from_a_claim(
+async def test_claims_without_commit_are_counted_and_takeovers_counted_separately(
     database: databases.Database,
 ) -> None:
     await queue.admit(database)
@@ -110,7 +110,7 @@ async def test_gauges_are_exported_only_by_the_lease_holder_while_it_holds(datab
             await running
 
 
-async def test_gauges_that_cannot_be_read_are_not_exported(database: databases.Database) -> None:
+async def test_gauges_are_not_exported_if_the_database_cannot_be_read(database: databases.Database) -> None:
     gauges = made(database)
     await gauges.read()
     assert scrapes.total(exported(), "tarsy_table_bytes")
@@ -143,7 +143,7 @@ async def test_due_counts_are_exported_and_read_again_after_a_minute(
     assert scrapes.total(exported(), "tarsy_retention_due", kind="purges") == 1
 
 
-async def test_oldest_rows_are_found_over_all_namespaces(database: databases.Database) -> None:
+async def test_storage_report_finds_the_oldest_rows_over_all_namespaces(database: databases.Database) -> None:
     empty = await storage.read_oldest(database)
     assert (empty.admitted_at, empty.deleted_at, empty.changed_at) == (None, None, None)
     ids = [await queue.admit(database) for _ in range(4)]

@@ -30,7 +30,7 @@ STATEMENTS: dict[str, tuple[sqlalchemy.TextClause, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("is_storm", [False, True], ids=["quiet", "storm after a quiet time"])
-async def test_statements_about_open_runs_do_not_read_ended_ones(
+async def test_statements_about_open_runs_do_not_read_ended_runs(
     database: databases.Database, *, is_storm: bool
 ) -> None:
     """Also while the planner does not know yet that runs are open."""

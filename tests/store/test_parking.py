@@ -115,7 +115,7 @@ async def test_the_clock_of_a_parked_run_stands_still(database: databases.Databa
     assert (again.attempts, again.attempts_without_progress, again.is_takeover) == (1, 1, False)
 
 
-async def test_parked_runs_are_no_running_nor_queued_ones_until_their_time(database: databases.Database) -> None:
+async def test_parked_runs_count_as_neither_running_nor_queued_until_they_are_due(database: databases.Database) -> None:
     await parked(database)
     other = await queue.admit(database, queue.subject("other"))
     assert await work.queued(database) == 1

@@ -215,7 +215,7 @@ async def test_cancelled_investigation_ends_without_the_parts_that_it_needs(data
     assert await Worker(database, only=KEY).claim() == identity
 
 
-async def test_a_snapshot_that_cannot_be_read_is_claimed_and_not_judged(database: databases.Database) -> None:
+async def test_run_with_unreadable_snapshot_is_claimed_without_checking_the_chain(database: databases.Database) -> None:
     identity = await queue.admit(database)
     await queue.execute(database, "UPDATE investigations SET chain_version = 99")
     assert await Worker(database, only=KEY).claim() == identity
@@ -258,7 +258,7 @@ SERVER = platforms.Platform.model_validate(
     ],
     ids=["an agent", "a server", "a fallback"],
 )
-async def test_a_worker_whose_platform_file_comes_later_waits_for_it(
+async def test_worker_with_an_older_platform_file_waits_for_the_newer_file(
     database: databases.Database,
     monkeypatch: pytest.MonkeyPatch,
     spec: dict[str, Any],
@@ -290,7 +290,7 @@ async def test_a_worker_whose_platform_file_comes_later_waits_for_it(
 
 
 @pytest.mark.parametrize(("log", "is_claimed"), [(LOOKED, False), ([*LOOKED, JUDGES], True)], ids=["ahead", "begun"])
-async def test_an_execution_that_has_begun_goes_on_without_what_only_a_start_needs(
+async def test_started_execution_continues_without_servers_that_only_its_start_needs(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch, log: list[list[entries.Entry]], is_claimed: bool
 ) -> None:
     judged = {"name": "judge", "agents": [{"name": "KubernetesAgent"}, {"name": "KubernetesAgent"}]}
@@ -366,7 +366,7 @@ async def test_workers_report_usable_providers_while_they_live(database: databas
     ],
     ids=["in time", "late", "in the time of chains that say nothing", "late for that"],
 )
-async def test_a_takeover_whose_deadline_is_over_is_ended_by_any_worker(
+async def test_run_past_its_deadline_is_claimed_by_any_worker(
     database: databases.Database, spec: dict[str, Any], minutes: int, is_claimed: bool
 ) -> None:
     identity = await queue.admit(database, chain=queue.chain(**spec))

@@ -118,13 +118,13 @@ async def test_missing_database_right_is_a_503_and_postgres_message_is_only_logg
 
 
 @pytest.mark.parametrize("token", [None])
-async def test_text_that_is_no_id_is_not_found(api: aiohttp.ClientSession) -> None:
+async def test_invalid_investigation_id_is_not_found(api: aiohttp.ClientSession) -> None:
     async with api.get("/api/v1/investigations/x") as response:
         assert (response.status, (await response.json())["detail"]) == (404, "there is no investigation with id x")
 
 
 @pytest.mark.parametrize("token", [None])
-async def test_a_description_says_what_the_api_offers(api: aiohttp.ClientSession) -> None:
+async def test_openapi_document_describes_the_routes_of_the_api(api: aiohttp.ClientSession) -> None:
     async with api.get("/openapi.json") as response:
         described = await response.json()
     assert {"/api/v1/alerts", "/api/v1/webhooks/alertmanager"} <= described["paths"].keys()

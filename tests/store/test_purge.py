@@ -148,7 +148,7 @@ async def test_purged_investigation_is_hidden_but_still_known(database: database
     assert await queue.rows(database, "SELECT duplicates, alert_status FROM investigations") == [(1, "resolved")]
 
 
-async def test_marked_transcript_cannot_be_read_though_its_rows_are_there(database: databases.Database) -> None:
+async def test_transcript_marked_as_purged_cannot_be_read_although_its_rows_exist(database: databases.Database) -> None:
     """Each read has the condition; none leans on rows that a purge has deleted."""
     identity = await ended(database)
     (started,) = await stage_rows.executions(database, identity)

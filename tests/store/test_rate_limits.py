@@ -128,7 +128,7 @@ def most_within_a_window(granted: Sequence[ports.Reservation]) -> int:
     return max(bisect_right(seconds, second + rate_limits.SECONDS) - index for index, second in enumerate(seconds))
 
 
-async def test_no_window_holds_more_than_may_be_whichever_process_sends_it(
+async def test_rate_limit_window_is_never_exceeded_across_processes(
     database: databases.Database, second: databases.Database
 ) -> None:
     by_requests = [limited(process, requests=10, window=WINDOW) for process in (database, second)]
@@ -188,7 +188,7 @@ async def age(database: databases.Database, seconds: int) -> None:
     await queue.execute(database, aged, by=seconds)
 
 
-async def test_refused_request_gets_its_wait_and_a_cancelled_one_leaves_no_trace(
+async def test_refused_request_gets_its_wait_time_and_a_cancelled_request_leaves_no_trace(
     database: databases.Database, told: Told
 ) -> None:
     taker = limited(database, requests=3)
@@ -284,7 +284,7 @@ async def test_corrections_subtract_no_more_than_counted_in_the_window(
     assert await refused(taker, told) > 45, "and no number is too large for its column"
 
 
-async def test_each_process_compares_its_own_limits_with_the_grants_of_all(
+async def test_each_process_compares_its_own_limits_with_the_grants_of_all_processes(
     database: databases.Database, second: databases.Database, told: Told
 ) -> None:
     new, old = limited(database, requests=2, tokens=None), limited(second, requests=4, tokens=100)

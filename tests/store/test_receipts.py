@@ -242,7 +242,7 @@ async def test_refused_alert_gets_a_new_receipt_and_name_once_its_object_is_dele
     assert (renewed.name, renewed.investigation) == ("web-crash-2", None)
 
 
-async def test_receipt_whose_object_is_not_admitted_yet_stays_for_an_hour_however_short_the_window(
+async def test_receipt_of_an_object_not_yet_admitted_stays_for_an_hour_in_any_window(
     database: databases.Database,
 ) -> None:
     """Intake died behind the object: the same notification, sent again, finds that, and makes no second one."""

@@ -227,7 +227,7 @@ async def test_period_of_the_chain_counts_and_0_keeps_for_ever(
     assert await state(database, other) == "visible", "its chain keeps it for 3,001 days"
 
 
-async def test_restored_transcript_gets_the_whole_period_again(database: databases.Database) -> None:
+async def test_restored_transcript_gets_the_complete_retention_period_again(database: databases.Database) -> None:
     identity = await ended(database, days=91)
     await work_off(database)
     assert await deletion.restore(database, identity, by=BY) is None
@@ -268,7 +268,7 @@ async def test_hold_keeps_from_all_of_it_until_it_ends(database: databases.Datab
     assert details == [('{"reason": "incident 4711"}',)] * 2
 
 
-async def test_full_tool_results_go_first_and_nothing_else(database: databases.Database) -> None:
+async def test_retention_first_deletes_full_tool_results_and_nothing_else(database: databases.Database) -> None:
     young, old = await ended(database, days=29.9), await ended(database, days=30.1)
     assert (await retention.due(database, RULE))["tool_results"] == 1
     assert (await work_off(database)).keys() == {"tool_results"}
@@ -278,7 +278,7 @@ async def test_full_tool_results_go_first_and_nothing_else(database: databases.D
     assert await work_off(database, replace(RULE, tool_results=timedelta())) == {}
 
 
-async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(database: databases.Database) -> None:
+async def test_each_view_of_a_result_shows_that_its_full_text_was_deleted(database: databases.Database) -> None:
     """With the time and the rule; not of a result that the log has in full, nor of one that was stored later."""
     identity = await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
@@ -341,9 +341,7 @@ async def test_each_reader_of_a_result_is_told_that_its_full_text_was_deleted(da
 @pytest.mark.parametrize(
     "result_text", [masker.withheld(2_000_000), f"web-0\n{results.NO_TIME.format(1_900_000)}"], ids=["all", "the rest"]
 )
-async def test_no_reader_of_a_result_that_was_withheld_is_told_that_it_was_deleted(
-    database: databases.Database, result_text: str
-) -> None:
+async def test_no_view_of_a_withheld_result_shows_it_as_deleted(database: databases.Database, result_text: str) -> None:
     identity = await queue.admit(database)
     writing = await queue.opened(database, await queue.claimed(database))
     asked = stories.asks("k8s.pods_log")
@@ -514,7 +512,7 @@ async def test_duty_deletes_only_while_it_has_the_lease(
         assert await state(database, later) == "visible"
 
 
-async def test_running_duty_hides_after_90_days_and_purges_7_days_later_all_but_what_is_kept(
+async def test_retention_duty_hides_after_90_days_and_purges_after_7_more_except_holds(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the platform file's defaults. A dry run only logs and counts; the duty then goes on in another replica."""

@@ -123,7 +123,7 @@ async def test_retry_begins_with_the_work_of_the_earlier_stages(database: databa
     assert await transcript_pages.full_result(database, again, f"{first} collect", "0.0") == "all that collect saw"
 
 
-async def test_retry_tells_of_full_texts_that_were_deleted_before_it_copied_the_rest(
+async def test_retry_reports_full_texts_that_were_deleted_before_its_copy(
     database: databases.Database,
 ) -> None:
     first = await ended(database)
@@ -162,7 +162,7 @@ async def test_copies_count_in_no_sum(database: databases.Database) -> None:
     assert journal.record.runs[entries.INVESTIGATION].retries == 0, "the limit of repeated requests is its own"
 
 
-async def test_takeover_of_a_retry_reads_the_copies_and_its_own_work(database: databases.Database) -> None:
+async def test_takeover_of_a_retry_reads_the_copied_entries_and_its_own_entries(database: databases.Database) -> None:
     first = await ended(database)
     again = await retry(database, first, from_stage="analysis")
     journal = await queue.opened(database, await queue.claimed(database))
@@ -178,7 +178,7 @@ async def test_takeover_of_a_retry_reads_the_copies_and_its_own_work(database: d
     assert (summary.llm_calls, summary.total_tokens) == (1, 123)
 
 
-async def test_whole_retry_copies_nothing(database: databases.Database) -> None:
+async def test_complete_retry_copies_no_stage_results(database: databases.Database) -> None:
     first = await ended(database, runbook="Look at the disks.")
     again = await retry(database, first)
     assert not await queue.log(database, again)
@@ -288,7 +288,7 @@ async def test_second_admission_of_a_retry_changes_nothing(database: databases.D
 
 
 @pytest.mark.parametrize("from_stage", ["remedy", None])
-async def test_retry_of_what_is_purged_meanwhile_is_refused_if_it_needs_the_transcript(
+async def test_retry_of_a_purged_investigation_is_refused_if_it_needs_the_transcript(
     database: databases.Database, from_stage: str | None
 ) -> None:
     first = await ended(database)
@@ -302,7 +302,7 @@ async def test_retry_of_what_is_purged_meanwhile_is_refused_if_it_needs_the_tran
         assert summary.phase == "Queued", "its object has the alert, and the decision has the chain"
 
 
-async def test_purge_at_the_same_time_leaves_a_whole_copy_or_a_refusal(database: databases.Database) -> None:
+async def test_retry_during_a_purge_gets_a_complete_copy_or_is_refused(database: databases.Database) -> None:
     for _ in range(10):
         first = await ended(database)
         decided = await admission_of(database, first, from_stage="remedy")
@@ -321,7 +321,7 @@ async def test_purge_at_the_same_time_leaves_a_whole_copy_or_a_refusal(database:
             assert (summary.reason, len(log)) == ("NotRetriable", 1)
 
 
-async def test_audit_says_who_retried_what(database: databases.Database) -> None:
+async def test_audit_records_caller_and_stage_of_a_retry(database: databases.Database) -> None:
     first = await ended(database)
     again = await retry(database, first, from_stage="remedy")
     statement = (

@@ -28,7 +28,7 @@ async def retrying(database: databases.Database, claim: work.Claim) -> tuple[str
     return (await queue.summary(database, str(claim.investigation))).retrying
 
 
-async def test_retry_is_shown_until_its_answer_is_there(database: databases.Database) -> None:
+async def test_model_retry_is_shown_until_its_answer_is_committed(database: databases.Database) -> None:
     await queue.admit(database)
     claim = await queue.claimed(database)
     writing = await queue.opened(database, claim)
@@ -54,7 +54,7 @@ async def test_retry_is_shown_until_its_answer_is_there(database: databases.Data
     assert await retrying(database, claim) == ()
 
 
-async def test_retry_is_not_shown_once_its_worker_is_gone(database: databases.Database) -> None:
+async def test_model_retry_is_not_shown_once_its_worker_is_gone(database: databases.Database) -> None:
     await queue.admit(database)
     claim = await queue.claimed(database)
     writing = await queue.opened(database, claim)
@@ -82,7 +82,7 @@ async def test_retry_is_no_progress(database: databases.Database) -> None:
     assert (await queue.claimed(database)).attempts_without_progress == 1
 
 
-async def test_error_with_a_code_of_its_own_and_a_long_one_are_short(database: databases.Database) -> None:
+async def test_shown_retry_error_is_shortened_and_keeps_its_code(database: databases.Database) -> None:
     await queue.admit(database)
     claim = await queue.claimed(database)
     writing = await queue.opened(database, claim)

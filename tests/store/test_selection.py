@@ -36,7 +36,7 @@ async def test_each_worker_reads_what_the_alert_selected_and_its_first_claim_is_
     assert head.mcp == KEPT
 
 
-async def test_an_alert_that_says_nothing_of_tools_begins_with_an_empty_log(database: databases.Database) -> None:
+async def test_alert_without_tool_selection_begins_with_an_empty_log(database: databases.Database) -> None:
     identity = await queue.admit(database)
     assert (await queue.opened(database, await queue.claimed(database))).record.mcp is None
     assert await queue.log(database, identity) == []

@@ -289,7 +289,7 @@ async def test_log_lines_of_concurrent_runs_have_their_own_fields(
             assert (line["alert"], line["chain"]) == ("kubernetes", "pod-crash")
 
 
-async def test_a_run_that_is_given_up_says_so_in_its_end(
+async def test_end_of_a_run_that_was_given_up_is_logged_with_the_reason(
     database: databases.Database, log_lines: loglines.LogLines
 ) -> None:
     identity = await admitted(database)

@@ -83,7 +83,7 @@ async def test_rows_stand_below_their_execution_and_stage_in_order_of_commits(da
 
 
 @pytest.mark.parametrize("limit", [1, 7, 500])
-async def test_pages_of_any_size_are_the_whole(database: databases.Database, limit: int) -> None:
+async def test_trace_pages_of_any_size_add_up_to_the_complete_trace(database: databases.Database, limit: int) -> None:
     identity = await written(database, stories.commits(seed=1))
     assert await rows(database, identity, limit=limit) == await rows(database, identity)
 
@@ -136,7 +136,7 @@ async def test_tool_call_begins_with_the_commit_of_the_answer_that_asked_for_it(
     assert [row.outcome for row in listed if row.n is None] == [None, None], "both still run"
 
 
-async def test_search_finds_calls_by_their_texts_one_part_of_the_log_after_another(
+async def test_search_finds_calls_by_text_in_one_part_of_the_log_after_another(
     database: databases.Database,
 ) -> None:
     asked = stories.asks("k8s.pods_log", "k8s.pods_list")

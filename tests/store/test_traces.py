@@ -110,7 +110,7 @@ def one_piece(received: list[collectors.Received], identity: UUID, *, run: int =
     return by_id
 
 
-async def test_an_investigation_is_one_trace_and_each_span_is_sent_once(database: databases.Database) -> None:
+async def test_investigation_is_one_trace_and_each_span_is_sent_once(database: databases.Database) -> None:
     identity = await admitted(database)
     async with collectors.collector() as collector:
         async with process(database, collector) as worker:
@@ -133,7 +133,7 @@ async def test_an_investigation_is_one_trace_and_each_span_is_sent_once(database
 
 
 @pytest.mark.parametrize("sent_before_the_kill", [True, False])
-async def test_an_investigation_that_was_killed_twice_is_one_piece(
+async def test_investigation_whose_workers_were_killed_twice_is_one_connected_trace(
     database: databases.Database, *, sent_before_the_kill: bool
 ) -> None:
     """Each kill comes after commits that end something; the process had sent its spans, or had not."""
@@ -199,7 +199,7 @@ async def test_a_run_that_ends_without_a_worker_has_its_root(database: databases
         assert not root.failed
 
 
-async def test_a_run_whose_worker_was_killed_is_told_whole_by_the_sweep_that_ends_it(
+async def test_sweep_that_ends_a_run_of_a_killed_worker_sends_the_complete_trace(
     database: databases.Database,
 ) -> None:
     identity = await admitted(database)
@@ -220,7 +220,7 @@ async def test_a_run_whose_worker_was_killed_is_told_whole_by_the_sweep_that_end
         ]
 
 
-async def test_given_up_runs_end_their_trace(database: databases.Database) -> None:
+async def test_trace_of_a_run_that_was_given_up_is_ended(database: databases.Database) -> None:
     identity = await admitted(database)
     async with collectors.collector() as collector:
         async with process(database, collector) as controller:

@@ -35,7 +35,7 @@ def side_by_side() -> list[entries.Entry]:
     return [*log, stories.stage_ended(), stories.run_ended(final_analysis="root cause")]
 
 
-async def test_pages_of_any_size_are_the_whole_and_a_number_is_a_call_s_for_ever(
+async def test_pages_of_any_size_add_up_to_the_transcript_and_call_numbers_never_change(
     database: databases.Database,
 ) -> None:
     log = side_by_side()
@@ -134,7 +134,7 @@ async def retaken(database: databases.Database) -> work.Claim:
     return await queue.claimed(database)
 
 
-async def test_export_of_a_transcript_that_is_deleted_meanwhile_is_incomplete(database: databases.Database) -> None:
+async def test_export_fails_if_the_transcript_is_deleted_meanwhile(database: databases.Database) -> None:
     identity = await written(database, side_by_side())
     head = await summaries.details(database, identity)
     assert head is not None
@@ -181,7 +181,7 @@ async def test_secret_in_instructions_is_in_no_answer(database: databases.Databa
         assert "[MASKED" in answer
 
 
-async def test_names_of_executions_beyond_the_listed_ones_are_resolved(
+async def test_markdown_export_shows_a_limited_number_of_executions_and_reports_the_limit(
     database: databases.Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(export, "EXECUTIONS_MAX", 2)
@@ -222,7 +222,7 @@ def summed_up() -> list[entries.Entry]:
     ]
 
 
-async def test_cut_result_is_served_whole_with_the_text_that_the_model_read(
+async def test_shortened_result_is_served_with_its_full_text_and_the_text_the_model_read(
     database: databases.Database,
 ) -> None:
     identity = await written(database, summed_up())

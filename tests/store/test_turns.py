@@ -50,7 +50,7 @@ async def processes(database: databases.Database) -> AsyncIterator[list[database
         yield connected
 
 
-async def test_chain_with_fewest_running_goes_first_then_the_one_that_waited_longest_for_a_turn(
+async def test_chain_with_fewest_running_goes_first_then_the_chain_waiting_longest(
     database: databases.Database,
 ) -> None:
     await admit(database, named("a"), 5)
@@ -70,14 +70,14 @@ async def test_chains_alternate_on_a_single_slot(database: databases.Database) -
     assert order == "ababab"
 
 
-async def test_priority_wins_over_turns(database: databases.Database) -> None:
+async def test_priority_goes_before_turns_of_chains(database: databases.Database) -> None:
     await admit(database, named("a"), 2)
     await admit(database, named("b"), priority=-1)
     await admit(database, named("a"), priority=1)
     assert await claimed_chains(database, 4) == "aaab"
 
 
-async def test_takeover_goes_before_turns_of_its_priority_only(database: databases.Database) -> None:
+async def test_takeover_goes_first_only_within_its_priority(database: databases.Database) -> None:
     await admit(database, named("a"))
     dead = await queue.claimed(database)
     await queue.let_leases_pass(database)
@@ -186,7 +186,7 @@ async def open_runs(database: databases.Database, name: str) -> int:
     return int(number)
 
 
-async def test_claim_fails_if_another_took_the_chains_turn_after_it_counted(database: databases.Database) -> None:
+async def test_claim_fails_if_a_concurrent_claim_took_the_chains_turn(database: databases.Database) -> None:
     """The other one's turn is not committed yet: the claim waits for it, and then knows that its count is old."""
     await admit(database, named("a", maxRunning=1), 2)
     values = {"owner": queue.OWNER, "lease": queue.LEASE, "build": queue.BUILD, **claim_filter.values(None)}
@@ -199,7 +199,7 @@ async def test_claim_fails_if_another_took_the_chains_turn_after_it_counted(data
     assert await queue.claim(database) is None
 
 
-async def test_dead_worker_keeps_its_place_and_a_takeover_needs_none(database: databases.Database) -> None:
+async def test_dead_worker_keeps_its_slot_and_a_takeover_needs_no_free_slot(database: databases.Database) -> None:
     """Its worker may wake and renew the lease, so it counts; and it is taken over although the chain is full."""
     await admit(database, named("a", maxRunning=1), 2)
     dead = await queue.claimed(database)

@@ -192,7 +192,7 @@ async def test_each_program_that_cannot_read_a_log_is_recorded(database: databas
     assert await queue.claim(database, build="a third") is not None
 
 
-async def test_its_clock_stands_still_meanwhile(database: databases.Database) -> None:
+async def test_clock_of_an_unreadable_investigation_stands_still(database: databases.Database) -> None:
     identity = await parked(database)
     await queue.execute(
         database,

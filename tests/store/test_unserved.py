@@ -51,7 +51,9 @@ async def test_alert_types_of_an_earlier_day_are_dropped_and_free_their_slots(da
     assert await queue.rows(database, "SELECT alert_type FROM unserved_alerts") == [("new",)]
 
 
-async def test_one_process_posts_the_notice_and_the_next_an_hour_later(database: databases.Database) -> None:
+async def test_one_process_posts_the_notice_and_the_next_notice_follows_an_hour_later(
+    database: databases.Database,
+) -> None:
     assert await unserved.claim_notice(database, every=HOUR) is None
     await unserved.count(database, {"Watchdog": 1}, namespace="shop")
     taken = await asyncio.gather(*(unserved.claim_notice(database, every=HOUR) for _ in range(5)))

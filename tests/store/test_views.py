@@ -210,7 +210,9 @@ WRITTEN = {
 @pytest.mark.parametrize(
     "version", sorted({version for kind, version in WRITTEN if kind in ("ExecutionStarted", *SHOWN)})
 )
-async def test_entries_of_earlier_versions_are_shown_as_decoded(database: databases.Database, version: int) -> None:
+async def test_entries_of_earlier_versions_are_shown_in_their_decoded_form(
+    database: databases.Database, version: int
+) -> None:
     """But for attempts, which are shown as they were written."""
     identity = await queue.admit(database)
     kinds = ("ExecutionStarted", *SHOWN)

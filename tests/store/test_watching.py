@@ -47,7 +47,7 @@ def types(messages: list[dict[str, Any]]) -> list[tuple[str, int | None]]:
     return [(message["type"], message.get("id")) for message in messages]
 
 
-async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_number(watched: World) -> None:
+async def test_live_events_are_in_order_and_the_last_event_of_an_entry_has_its_number(watched: World) -> None:
     async with watching.watching(watched.url) as watcher:
         await watcher.ask(action="subscribe", channel=watched.channel)
         first = await watcher.until_type("investigation.status")
@@ -80,7 +80,7 @@ async def test_live_events_are_in_order_and_the_last_one_of_an_entry_has_its_num
     ]
 
 
-async def test_later_subscriber_gets_the_same_events_and_a_resumed_one_only_later_ones(watched: World) -> None:
+async def test_later_subscriber_gets_the_same_events_and_resuming_gets_only_newer_events(watched: World) -> None:
     await watched.commit(*STORY)
     async with watching.watching(watched.url) as watcher, aiohttp.ClientSession() as session:
         await watcher.ask(action="subscribe", channel=watched.channel)
@@ -94,7 +94,7 @@ async def test_later_subscriber_gets_the_same_events_and_a_resumed_one_only_late
         assert types(rest) == [("subscription.confirmed", None), ("investigation.status", None), *types(events)[-2:]]
 
 
-async def test_client_that_reconnects_repeatedly_receives_the_whole_timeline(watched: World) -> None:
+async def test_client_that_reconnects_repeatedly_receives_the_complete_timeline(watched: World) -> None:
     """By both ways, at any place, while it is written: what it has at the end is what is read at the end."""
     dice = random.Random(5)  # noqa: S311 - where it is cut
 
@@ -408,7 +408,7 @@ async def test_a_lost_database_connection_leaves_no_gap(watched: World) -> None:
         assert seen.events == await watched.timeline(session)
 
 
-async def test_transcript_routes_answer_503_with_retry_after_when_too_much_is_held(
+async def test_transcript_routes_answer_503_with_retry_after_when_the_memory_limit_is_used(
     watched: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1)

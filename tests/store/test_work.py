@@ -139,7 +139,7 @@ async def test_released_claim_costs_no_attempt_and_the_run_goes_on(database: dat
     assert (await queue.opened(database, second)).record == journal.record
 
 
-async def test_an_ended_investigation_is_neither_claimed_nor_given_back(database: databases.Database) -> None:
+async def test_ended_investigation_is_neither_claimed_nor_released(database: databases.Database) -> None:
     await queue.admit(database)
     only = await queue.claimed(database)
     await (await queue.opened(database, only)).commit(stories.run_ended())
@@ -148,7 +148,7 @@ async def test_an_ended_investigation_is_neither_claimed_nor_given_back(database
     assert await queue.claim(database) is None
 
 
-async def test_heartbeat_renews_held_claims_and_reports_lost_ones(
+async def test_heartbeat_renews_held_claims_and_reports_lost_claims(
     database: databases.Database, migrated_url: str
 ) -> None:
     for _ in range(3):
@@ -176,7 +176,7 @@ async def test_heartbeat_without_a_database_raises_store_down(postgres: launcher
         await heartbeat.beat({uuid.uuid4(): uuid.uuid4()})
 
 
-async def test_every_change_is_stale_until_its_own_revision_was_shown(database: databases.Database) -> None:
+async def test_investigation_is_stale_until_its_latest_revision_was_projected(database: databases.Database) -> None:
     only = await queue.admit(database)
     assert await work.stale(database, limit=10) == [only]
     before = await queue.summary(database, only)
@@ -234,7 +234,7 @@ async def test_commit_is_written_once_even_if_a_reply_is_lost(
     assert [logged.entry for logged in await queue.log(database, held.investigation)] == [STARTED, *ends]
 
 
-async def test_a_commit_whose_reply_was_lost_does_not_write_again_after_a_takeover(
+async def test_commit_with_a_lost_reply_is_not_written_again_after_a_takeover(
     database: databases.Database, migrated_url: str, postgres: launcher.Access, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "RETRY_SECONDS", 0.0)

@@ -17,7 +17,7 @@ NAMES = ("event", "text")
         ("{% include 'x' %}{{ others.a }}", "the template reads others"),
     ],
 )
-def test_template_that_cannot_work_is_refused_with_its_place(source: str, problem: str) -> None:
+def test_invalid_template_is_refused_with_location_of_problem(source: str, problem: str) -> None:
     with pytest.raises(templating.TemplateError) as error:
         templating.check(source, names=NAMES)
     assert str(error.value).startswith(problem)
@@ -50,7 +50,7 @@ def test_template_cannot_leave_its_values_or_change_them(source: str) -> None:
     ],
     ids=["nested loops", "macros"],
 )
-def test_template_that_loops_ends_after_a_number_of_steps_and_the_next_one_has_its_own(source: str) -> None:
+def test_looping_template_ends_at_step_limit_and_next_template_has_its_own_limit(source: str) -> None:
     for _ in range(2):
         with pytest.raises(templating.TemplateError, match="more than 10000 rounds of loops and calls"):
             templating.render(source, {"text": "x" * 8000}, limit=100)
@@ -59,7 +59,7 @@ def test_template_that_loops_ends_after_a_number_of_steps_and_the_next_one_has_i
     assert templating.render(rounds, {"text": ""}, limit=100) == "none"
 
 
-def test_recursive_loop_whose_rounds_are_not_counted_is_refused() -> None:
+def test_template_with_recursive_loop_is_refused() -> None:
     with pytest.raises(templating.TemplateError, match="line 1 of the template: a recursive loop is not allowed"):
         templating.check("{% for a in text recursive %}{{ loop(a) }}{% endfor %}", names=NAMES)
 

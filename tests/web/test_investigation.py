@@ -56,7 +56,7 @@ async def test_finished_investigation_has_result_stages_and_timeline(
     await browsers.check_page(page, "investigation-finished")
 
 
-async def test_hostile_texts_are_shown_as_text(page: playwright.Page, world: World) -> None:
+async def test_hostile_markup_is_shown_as_plain_text(page: playwright.Page, world: World) -> None:
     labels = {"alertname": HOSTILE * 3, "pod": HOSTILE}
     identity, writing = await world.begin(alertData=HOSTILE, labels=labels, severity=HOSTILE[:60])
     long = HOSTILE + "x" * 1_000_000

@@ -14,7 +14,7 @@ from tarsy.store.base import databases
 THREE[1] |= {"replicas": 3}
 
 
-async def test_an_active_card_shows_its_stages_and_an_ended_one_moves_to_the_history(
+async def test_active_card_shows_its_stages_and_ended_card_moves_to_history(
     page: playwright.Page, database: databases.Database, cluster: client.Cluster
 ) -> None:
     labels = {"alertname": "PodCrash", "namespace": "shop", "pod": "web-0"}

@@ -96,7 +96,7 @@ async def other_site(body: str) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_a_user_without_rights_learns_nothing_of_what_there_is(
+async def test_user_without_rights_cannot_see_which_investigations_exist(
     serve_pages: Serve, sign_in_page: SignIn, world: World
 ) -> None:
     identity, writing = await world.begin("secret-name")

@@ -20,7 +20,7 @@ def chain(plane: Administrator, cluster: client.Cluster) -> None:
 
 
 @pytest.mark.usefixtures("chain")
-async def test_the_chain_shows_as_one_types_and_two_clicks_make_one_investigation(
+async def test_submit_page_shows_chain_while_typing_and_two_clicks_submit_only_once(
     page: playwright.Page, database: databases.Database
 ) -> None:
     await page.goto("/submit")

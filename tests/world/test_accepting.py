@@ -83,7 +83,7 @@ def test_tools_of_the_platform_file_keep_no_others_from_being_confirmed() -> Non
     assert len(api.asked) == 2, "what would be refused is not asked for"
 
 
-def test_accept_says_that_nothing_is_stopped() -> None:
+def test_accept_reports_that_no_tool_is_stopped() -> None:
     assert accept(Told()) == (0, "kube: no tool is stopped.\n", "")
     late = Told(LIST, takes=())  # the worker has not looked again
     assert accept(late) == (0, "kube: no tool is stopped any more.\n", "")
@@ -97,7 +97,7 @@ def test_stopped_tools_of_a_server_that_is_not_connected_are_unknown() -> None:
     assert accept(Told(LIST, state="unreachable"))[0] == 0, "it was known before"
 
 
-def test_the_warning_says_whose_a_tool_is_to_change() -> None:
+def test_warning_shows_where_each_stopped_tool_is_accepted() -> None:
     noon = datetime(2026, 11, 21, 12, tzinfo=UTC)
     stopped = (
         component_states.StoppedTool(tool="get", pinned=A, offered=B, written=KEY),

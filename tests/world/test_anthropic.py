@@ -105,7 +105,7 @@ FOREIGN = messages.ProviderState(provider="google-default", data=[{"text": "of G
 @pytest.mark.parametrize(
     "state", [None, FOREIGN, replace(FOREIGN, provider=NAME)], ids=["none", "foreign", "shapeless"]
 )
-async def test_a_turn_of_another_provider_goes_as_text_and_calls_and_the_model_goes_on_without_a_budget(
+async def test_turn_of_another_provider_is_sent_as_text_and_calls_without_thinking_budget(
     state: messages.ProviderState | None,
 ) -> None:
     called = tuple(messages.ToolCall(id="", name=spec.name, arguments="{}") for spec in TOOLS)
@@ -121,7 +121,7 @@ async def test_a_turn_of_another_provider_goes_as_text_and_calls_and_the_model_g
         assert asked.sent["thinking"]["budget_tokens"] == 2048
 
 
-async def test_a_turn_that_began_with_thoughts_is_thought_about_to_its_end() -> None:
+async def test_turn_started_with_thinking_keeps_thinking_enabled_to_its_end() -> None:
     quiet = model.Answer(text="And there.", calls=CALLS)
     async with asking(model.answers(LOOKS, quiet, LOOKS, "the end"), **BUDGET) as asked:
         request = REQUEST
@@ -153,7 +153,7 @@ async def test_search_results_are_reported_and_go_back() -> None:
     assert asked.sent["messages"][1]["content"][3]["citations"][0]["url"] == "https://pages.test/137"
 
 
-async def test_an_answer_that_is_paused_is_asked_on_and_is_one_answer() -> None:
+async def test_paused_answer_is_continued_and_becomes_one_answer() -> None:
     usage = model.Usage(input=40, output=5)
     paused = model.Answer(thoughts="hm", searches=(FOUND,), finish="paused", usage=usage)
     script = model.answers(paused, model.Answer(text="Killed.", calls=CALLS, usage=usage), "the end")
@@ -171,7 +171,7 @@ async def test_an_answer_that_is_paused_is_asked_on_and_is_one_answer() -> None:
     assert kinds == ["thinking", "server_tool_use", "web_search_tool_result", "text", "tool_use", "tool_use"]
 
 
-async def test_an_answer_that_is_paused_for_ever_is_none() -> None:
+async def test_endlessly_paused_answer_is_an_error() -> None:
     paused = model.Answer(searches=(FOUND,), finish="paused")
     async with asking(lambda _: paused, native_tools=["web_search"]) as asked:
         with pytest.raises(ports.ModelError, match="paused the answer 10 times") as error:
@@ -192,7 +192,7 @@ async def test_an_answer_that_is_paused_for_ever_is_none() -> None:
         ({"stop_reason": "model_context_window_exceeded"}, provider.ContextOverflowError, "filled the context"),
     ],
 )
-async def test_some_ends_are_none(metadata: JSON, error: type[Exception], text: str) -> None:
+async def test_refusal_and_full_context_are_raised_as_errors(metadata: JSON, error: type[Exception], text: str) -> None:
     async with asking(LOOKS) as asked:
         assert isinstance(asked.source, anthropic.Claude)
         with pytest.raises(error, match=text):

@@ -64,7 +64,7 @@ async def test_failures_are_raised_as_our_own_errors(
     assert len(asked.server.requests) == 1, "the SDK asks once"
 
 
-async def test_a_model_that_does_not_take_a_budget_is_told_of_before_anything_is_asked() -> None:
+async def test_model_without_thinking_budget_support_is_reported_before_any_request() -> None:
     settings = providers.AnthropicProvider.model_validate({"type": "anthropic", "model": "claude-opus-5"} | BUDGET)
     async with registry.session() as session:
         with pytest.raises(provider.UnusableError, match="claude-opus-5; use adaptive thinking"):

@@ -28,7 +28,7 @@ FILES = {
 }
 
 
-def test_programs_that_cannot_be_fetched_are_built_with_the_reason_in_one_line(
+def test_unfetchable_programs_are_built_and_reason_is_logged_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, lock = tmp_path / "source", tmp_path / "lock"
@@ -44,7 +44,7 @@ def test_programs_that_cannot_be_fetched_are_built_with_the_reason_in_one_line(
     assert done.stderr.startswith("the API server alone")
 
 
-def test_kubectl_that_is_not_beside_the_api_server_is_found_anew(
+def test_kubectl_missing_beside_the_api_server_is_searched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is built with it, and earlier caches have a link, which leads nowhere in a cache that was moved."""

@@ -105,9 +105,7 @@ def test_an_expired_token_is_read_again_once() -> None:
         (503, failures.Unreachable, 5),
     ],
 )
-def test_an_error_of_the_api_keeps_its_words_and_its_places(
-    status: int, kind: type[failures.Failure], code: int
-) -> None:
+def test_api_error_keeps_its_message_and_its_locations(status: int, kind: type[failures.Failure], code: int) -> None:
     problem = {"detail": "it is wrong", "errors": [{"place": "body.dat", "message": "unknown field"}]}
     body = json.dumps(problem).encode()
     with served(lambda handler: write(handler, body, status=status)) as url, pytest.raises(kind) as raised:

@@ -75,7 +75,7 @@ def test_the_archive_becomes_its_programs_with_progress(tmp_path: Path, capsys: 
     assert "envtest's archive: done" in progress
 
 
-def test_another_archive_than_the_locked_one_is_refused(tmp_path: Path) -> None:
+def test_archive_with_other_hash_than_locked_is_refused(tmp_path: Path) -> None:
     other = archive_of(*envtest.PROGRAMS)
     with server(head(len(other)) + other) as url, pytest.raises(envtest.FetchError, match="another SHA-512"):
         fetch(tmp_path, url)
@@ -83,13 +83,13 @@ def test_another_archive_than_the_locked_one_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", [b"", head(len(WHOLE))], ids=["nothing", "only a head"])
-def test_a_server_whose_first_byte_does_not_come_is_given_up(tmp_path: Path, answer: bytes) -> None:
+def test_download_server_that_sends_no_first_byte_is_given_up(tmp_path: Path, answer: bytes) -> None:
     with server(answer, holds=True) as url, pytest.raises(envtest.FetchError, match=r"sent nothing for 0\.1 s"):
         fetch(tmp_path, url, first=0.1)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_server_that_falls_silent_is_given_up(tmp_path: Path) -> None:
+def test_silent_download_server_is_given_up(tmp_path: Path) -> None:
     answer = head(len(WHOLE)) + WHOLE[:1000]
     with server(answer, holds=True) as url, pytest.raises(envtest.FetchError, match=r"sent nothing for 0\.1 s"):
         fetch(tmp_path, url, silence=0.1)

@@ -125,7 +125,7 @@ async def test_a_redirect_within_the_origin_is_followed(limited: Limited, status
 
 
 @pytest.mark.parametrize("limited", ["google"], indirect=True)
-async def test_a_key_is_for_the_gemini_api_whatever_the_environment_says(
+async def test_api_key_is_used_for_gemini_api_regardless_of_environment(
     limited: Limited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOGLE_GENAI_USE_VERTEXAI", "true")
@@ -189,7 +189,7 @@ def followed(request: ports.Request, answer: ports.Answer, *, result: str = "") 
     return replace(request, messages=(*request.messages, reply, *then))
 
 
-async def test_results_of_native_tools_are_kept_and_go_back_as_they_came(limited: Limited) -> None:
+async def test_native_tool_results_are_kept_and_sent_back_unchanged(limited: Limited) -> None:
     request = replace(REQUEST, native_tools=ALL)
     async with model.serve(model.answers(NATIVE, "As I said.")) as server, limited(server.url) as asked:
         answer = await asked.ask(request, leases.SCOPE)
@@ -235,7 +235,9 @@ async def test_gemini_3_shows_what_it_searched_for_beside_functions_and_wants_it
     ],
     indirect=["limited"],
 )
-async def test_model_that_takes_no_native_tools_beside_functions_says_so_at_once(limited: Limited, why: str) -> None:
+async def test_model_without_support_for_native_tools_beside_functions_refuses_at_once(
+    limited: Limited, why: str
+) -> None:
     request = replace(REQUEST, tools=TOOLS, native_tools=("google_search",))
     async with model.serve(model.answers("never said")) as server, limited(server.url) as asked:
         with pytest.raises(ports.ModelError) as error:
@@ -264,7 +266,7 @@ async def test_each_model_takes_the_thinking_that_it_is_asked_for(limited: Limit
     assert (answer.message.text, answer.message.thinking) == ("so", "hm" if thinks else "")
 
 
-async def test_a_request_that_is_too_large_is_told_as_such(limited: Limited) -> None:
+async def test_too_large_request_is_reported_as_too_large(limited: Limited) -> None:
     refusal = model.HttpError(
         status=400, message="The input token count (1048577) exceeds the maximum number of tokens allowed (1048576)."
     )
@@ -276,7 +278,7 @@ async def test_a_request_that_is_too_large_is_told_as_such(limited: Limited) -> 
     assert "set context_tokens of llm_providers.ours" in failure.text
 
 
-async def test_a_server_that_is_not_there_is_told_by_its_address_alone(limited: Limited) -> None:
+async def test_unreachable_server_is_reported_by_its_address_only(limited: Limited) -> None:
     async with limited("http://127.0.0.1:1") as asked:
         with pytest.raises(ports.ModelError) as error:
             await asked.ask(REQUEST, ONCE)

@@ -81,7 +81,7 @@ FIELDS = st.sampled_from(
     st.booleans(),
     st.lists(st.integers(0, 300), max_size=8).map(sorted),
 )
-def test_an_answer_is_read_whatever_stands_between_its_data_and_wherever_it_is_split(
+def test_event_stream_is_read_with_any_filler_between_data_and_any_split(
     fields: list[bytes], newline: bytes, mark: bytes, has_space: bool, cuts: list[int]
 ) -> None:
     """Gateways put comments between, and leave out spaces (WHATWG HTML, section 9.2.6)."""

@@ -46,7 +46,7 @@ async def connected(folder: Path, port: int) -> client.Cluster:
     ],
     ids=json.dumps,
 )
-async def test_an_answer_of_another_shape_is_one_of_an_api_server_that_is_away(
+async def test_malformed_api_server_answer_counts_as_api_server_down(
     answers: tuple[Any, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "PING_SECONDS", 60.0)

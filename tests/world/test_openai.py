@@ -112,7 +112,7 @@ def twice(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
         (twice, "Duplicate function call"),
     ],
 )
-async def test_reasoning_that_does_not_go_back_whole_is_refused(done: Any, message: str) -> None:
+async def test_incompletely_returned_reasoning_is_refused(done: Any, message: str) -> None:
     async with talking(model.answers(model.Answer(calls=CALLS), "Done.")) as (_, sdk):
         items = [item(output) for output in (await responses(sdk, USER)).output]
         sent = done(items)
@@ -140,7 +140,7 @@ async def opened(url: str, **fields: Any) -> AsyncIterator[provider.Provider]:
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
-async def test_a_server_that_wants_no_key_is_sent_none_of_ours(api: str) -> None:
+async def test_model_server_configured_without_key_receives_no_real_key(api: str) -> None:
     async with model.serve(model.answers("Done.")) as server, opened(server.url, api=api, api_key_env=None) as source:
         assert [event async for event in source.stream(REQUEST)]
     assert server.requests[0].api_key == model.digest(ours.NO_KEY)
@@ -179,7 +179,7 @@ async def test_the_schema_of_a_tool_is_not_made_into_another() -> None:
     assert [tool["strict"] for tool in server.requests[0].body["tools"]] == [False]
 
 
-async def test_thoughts_that_another_server_shows_are_shown() -> None:
+async def test_thoughts_sent_by_compatible_server_are_shown() -> None:
     answer = model.Answer(text="So.", thoughts="Hm, why?", chunk=3)
     async with model.serve(lambda _: answer) as server, opened(server.url, model="grok-by-another") as source:
         events = [event async for event in source.stream(REQUEST)]

@@ -70,7 +70,7 @@ def test_thinking_budget_leaves_tokens_for_the_answer(fields: dict[str, Any]) ->
         platforms.Platform.model_validate({"llm_providers": {"mine": fields}})
 
 
-async def test_limit_in_the_options_of_an_integration_is_refused_beside_ours() -> None:
+async def test_integration_option_for_output_limit_is_refused_beside_max_output_tokens() -> None:
     options = {"max_tokens": 7, "base_url": "http://127.0.0.1:9"}
     settings = {"type": "langchain", "model": "m", "model_provider": "openai", "api_key_env": "SOME_KEY"}
     platform = platforms.Platform.model_validate(

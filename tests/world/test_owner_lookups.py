@@ -82,7 +82,9 @@ async def find(finder: alert_owners.Owners, *pods: str, source: tuple[str, str] 
     return [owner.kind if isinstance(owner, owners.UnknownError) else str(owner) for owner in by_pod.values()]
 
 
-async def test_each_object_is_read_once_in_a_while_whoever_asks(finder: alert_owners.Owners, cluster: Cluster) -> None:
+async def test_each_object_is_read_once_per_cache_period_for_all_lookups(
+    finder: alert_owners.Owners, cluster: Cluster
+) -> None:
     for number in range(2, 40):
         cluster.objects[f"pods/web-{number}"] = pod(f"web-{number}", reference("ReplicaSet", "web-5d8"))
     names = [f"web-{number}" for number in range(1, 40)]
@@ -197,7 +199,7 @@ async def test_cached_owner_does_not_hide_that_the_right_is_missing(
     ],
     ids=json.dumps,
 )
-async def test_an_answer_that_is_none_leaves_the_owner_unknown_and_is_not_cached(
+async def test_invalid_answer_leaves_the_owner_unknown_and_is_not_cached(
     finder: alert_owners.Owners, cluster: Cluster, answer: Any
 ) -> None:
     cluster.answer = answer
@@ -206,7 +208,7 @@ async def test_an_answer_that_is_none_leaves_the_owner_unknown_and_is_not_cached
     assert await find(finder, "web-1") == ["Deployment shop/web"]
 
 
-async def test_owners_known_in_time_are_kept_though_the_rest_is_late(
+async def test_owners_found_in_time_are_kept_if_other_lookups_are_late(
     finder: alert_owners.Owners, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await find(finder, "web-1") == ["Deployment shop/web"]

@@ -100,7 +100,7 @@ async def test_receivers_services_alone_choose_among_equal_keys_of_several_servi
     assert (len(account.notes[ours]), account.notes[theirs]) == (1, [])
 
 
-async def test_open_or_recent_incident_is_the_alerts_and_an_earlier_one_is_not(
+async def test_open_or_recent_incident_matches_the_alert_and_earlier_incident_does_not(
     account: fake.PagerDuty, duty: Duty
 ) -> None:
     account.opened(KEY, status="resolved", ago=timedelta(hours=2))
@@ -116,7 +116,7 @@ async def test_open_or_recent_incident_is_the_alerts_and_an_earlier_one_is_not(
     assert len(account.notes[still_open]) == 1
 
 
-async def test_each_incident_of_a_group_has_one_note_although_the_second_is_limited_or_its_answer_is_lost(
+async def test_each_incident_of_group_gets_one_note_despite_rate_limit_or_lost_answer(
     account: fake.PagerDuty, duty: Duty, receiver: receivers.Receiver
 ) -> None:
     incidents = account.opened(KEY), account.opened(OTHER)
@@ -173,7 +173,7 @@ async def test_answers_that_are_wrong_are_errors_with_a_name(
     assert len(receiver.requests) == 1
 
 
-async def test_author_who_is_no_user_is_named_and_a_deleted_incident_delays_no_other(
+async def test_unknown_author_is_reported_and_deleted_incident_delays_no_other_messages(
     account: fake.PagerDuty, duty: Duty
 ) -> None:
     account.opened(KEY)

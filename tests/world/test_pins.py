@@ -156,7 +156,7 @@ async def test_a_call_that_waits_for_its_server_to_come_back_is_not_sent_to_what
             assert remote.calls == 0
 
 
-async def test_a_server_that_tells_of_a_change_is_looked_at_and_one_that_changes_each_time_is_stopped() -> None:
+async def test_changed_tool_list_is_read_again_and_tools_changing_each_time_are_stopped() -> None:
     """It tells with each of its answers, and says something else each time."""
     keep = Keep()
     child = server_transports.StdioTransport(
@@ -189,7 +189,7 @@ async def test_a_new_tool_is_pinned_when_it_is_first_seen_and_offered_from_then_
             assert remote.calls == 0
 
 
-async def test_all_tools_are_offered_only_once_their_pins_are_known() -> None:
+async def test_tools_are_offered_only_after_their_pins_are_known() -> None:
     keep = Keep()
     keep.away = True
     async with hostile_mcp.serve() as remote:
@@ -216,7 +216,7 @@ async def test_all_tools_are_offered_only_once_their_pins_are_known() -> None:
             assert box.problems == ()
 
 
-async def test_a_connection_of_ones_own_is_held_against_the_same_pins() -> None:
+async def test_own_connection_of_an_execution_is_checked_against_the_same_pins() -> None:
     keep = Keep()
     async with hostile_mcp.serve() as remote:
         transport = {"type": "http", "url": remote.url}

@@ -21,7 +21,7 @@ def server_of(transport: server_transports.Transport) -> connection.Server:
     return connection.Server("tools", settings, limit=slots.Slots(1), secrets=NO_SECRETS)
 
 
-async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_place() -> None:
+async def test_broken_client_is_not_handed_out_and_is_replaced_by_new_client() -> None:
     async with mcp_server.serve() as there:
         transport = server_transports.HTTPTransport(type="http", url=there.url)
         server = server_of(transport)
@@ -33,7 +33,7 @@ async def test_a_client_that_broke_is_given_to_nobody_and_another_one_takes_its_
             assert server.problem == ""
 
 
-async def test_reason_why_a_server_cannot_be_reached_is_one_line_without_control_characters() -> None:
+async def test_unreachable_server_problem_is_one_line_without_control_characters() -> None:
     """It goes into logs, statuses and events; the command is a stand-in for what a server may say."""
     transport = server_transports.StdioTransport(type="stdio", command="no\x1b[31m such\r\nprogram")
     server = server_of(transport)
@@ -96,7 +96,7 @@ async def test_wait_for_a_server_ends_when_it_is_replaced_before_it_answered() -
         silent.close()
 
 
-async def test_another_file_leaves_what_it_says_as_before_and_ends_the_rest_with_its_last_use() -> None:
+async def test_reload_keeps_unchanged_servers_and_ends_other_servers_after_last_use() -> None:
     async with mcp_server.serve() as first, mcp_server.serve() as other:
         servers = pool.Pool(platform_of(same=first.url, moved=first.url, lost=first.url), secrets=NO_SECRETS)
         async with running(servers):

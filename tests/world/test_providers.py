@@ -23,7 +23,7 @@ def kind(request: pytest.FixtureRequest) -> kinds.Kind:
     return kinds.KINDS[request.param]
 
 
-async def test_an_answer_comes_whole_and_goes_back_as_it_was(kind: kinds.Kind) -> None:
+async def test_answer_arrives_complete_and_is_sent_back_unchanged(kind: kinds.Kind) -> None:
     first = model.Answer(text="I look.", thoughts="Where to look?", calls=kinds.CALLS, chunk=3)
     usage = model.Usage(input=100, output=20, thinking=7)
     second = model.Answer(text="It is out of memory.", usage=usage)
@@ -53,7 +53,7 @@ async def test_an_answer_comes_whole_and_goes_back_as_it_was(kind: kinds.Kind) -
         assert marker in body
 
 
-async def test_answers_go_back_as_they_came_whatever_was_called_and_however_they_were_stored(kind: kinds.Kind) -> None:
+async def test_answers_with_any_calls_are_sent_back_unchanged_after_storage(kind: kinds.Kind) -> None:
     """Ten turns in each of which the strict server checks ids, order and encrypted reasoning."""
     replies = [model.Answer(text=f"Step {n}.", thoughts="Hm.", calls=kinds.CALLS[: n % 3]) for n in range(1, 6)]
     async with model.serve(model.answers(*replies, "Done.")) as server, kinds.opened(kind, server.url) as source:
@@ -96,7 +96,7 @@ async def test_a_result_is_understood_with_its_reference_and_whether_it_failed(k
     assert results == [(first_call.name, first, "[tool 0.0]", False), (other.name, second, "[tool 0.1]", True)]
 
 
-async def test_another_providers_state_is_dropped_and_its_answer_sent_all_the_same(kind: kinds.Kind) -> None:
+async def test_state_of_another_provider_is_dropped_and_its_answer_is_still_sent(kind: kinds.Kind) -> None:
     answer = model.Answer(text="I look.", thoughts="Hm.", calls=kinds.CALLS)
     async with model.serve(model.answers(answer, "Done.")) as server, kinds.opened(kind, server.url) as source:
         theirs = kinds.answered(await kinds.events(source), name="theirs")
@@ -152,9 +152,7 @@ async def test_arguments_that_are_no_object_come_through_and_do_not_spoil_the_ne
 
 
 @pytest.mark.parametrize("name", ["no_such_tool", "other__tool", "two.dots.here", "a name!", "x" * 200, "ü"])
-async def test_a_tool_that_nobody_declared_comes_through_and_does_not_spoil_the_next_request(
-    kind: kinds.Kind, name: str
-) -> None:
+async def test_call_of_undeclared_tool_is_read_and_does_not_break_next_request(kind: kinds.Kind, name: str) -> None:
     replies = model.answers(model.Answer(calls=(model.Call(name=name),)), "Done.")
     async with model.serve(replies) as server, kinds.opened(kind, server.url) as source:
         answer = kinds.answered(await kinds.events(source))

@@ -52,7 +52,7 @@ def no_garbage_collector() -> Iterator[None]:
     ],
     ids=["400", "401", "403", "404", "overflow", "429", "500", "503", "529"],
 )
-async def test_an_error_is_told_with_its_code_and_what_to_do(
+async def test_provider_error_is_reported_with_its_code_and_remedy(
     kind: kinds.Kind, fault: model.HttpError, raised: type[provider.ProviderError], code: str, words: str
 ) -> None:
     async with model.serve(lambda _: fault) as server, kinds.opened(kind, server.url) as source:
@@ -94,7 +94,7 @@ async def test_the_key_is_in_no_message(kind: kinds.Kind) -> None:
     ],
     ids=["cut at once", "cut", "error", "first an error", "garbage", "a list", "wrong", "deep", "filtered", "overflow"],
 )
-async def test_a_stream_that_brings_no_answer_is_an_error_of_ours(
+async def test_stream_without_answer_is_raised_as_provider_error(
     kind: kinds.Kind, fault: model.Reply, raised: type[provider.ProviderError]
 ) -> None:
     async with model.serve(lambda _: fault) as server, kinds.opened(kind, server.url) as source:
@@ -102,7 +102,7 @@ async def test_a_stream_that_brings_no_answer_is_an_error_of_ours(
     assert len(server.requests) == 1
 
 
-async def test_an_address_where_nobody_listens_is_a_broken_connection(kind: kinds.Kind) -> None:
+async def test_address_without_listener_is_reported_as_broken_connection(kind: kinds.Kind) -> None:
     async with kinds.opened(kind, "http://127.0.0.1:1") as source:
         with pytest.raises(provider.RetryableError, match=r"the connection broke: .*\[Errno 111\]"):
             await kinds.events(source)

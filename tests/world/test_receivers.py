@@ -31,9 +31,7 @@ BEGUN = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nok"
 
 
 @pytest.mark.parametrize("close", [True, False], ids=["breaks off", "hangs"])
-async def test_body_that_breaks_off_or_hangs_undoes_no_success_of_a_receiver_whose_body_is_not_read(
-    *, close: bool
-) -> None:
+async def test_broken_or_hanging_body_does_not_undo_success_if_body_is_not_read(*, close: bool) -> None:
     assert (await answer_of(BEGUN, answer_max=0, close=close)).status == 200
     with pytest.raises(requests.UndeliveredError, match="its answer breaks off" if close else "no answer in time"):
         await answer_of(BEGUN, close=close)
@@ -65,7 +63,7 @@ class _NoName(abc.AbstractResolver):
     async def close(self) -> None: ...
 
 
-async def test_name_that_is_not_found_and_tls_that_fails_are_said_so() -> None:
+async def test_unresolved_host_name_and_failed_tls_are_reported_as_such() -> None:
     async with requests.Client(resolver=_NoName()) as client:
         with pytest.raises(requests.UndeliveredError) as error:
             await client.send("GET", "http://hook.secret.example/", headers={})

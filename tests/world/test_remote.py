@@ -54,7 +54,7 @@ class Heads:
 
 
 @KINDS
-async def test_calls_go_through_side_by_side_and_one_that_is_ended_leaves_the_others(kind: str) -> None:
+async def test_calls_run_in_parallel_and_a_cancelled_call_leaves_the_others_running(kind: str) -> None:
     async with served(kind) as there, owned(transport(kind, there.url)) as (server, box):
         client = await server.client()
         assert len(box.specs) == 7
@@ -89,7 +89,7 @@ async def test_credentials_are_sent_with_each_request(
 
 
 @KINDS
-async def test_a_user_in_the_address_is_said_as_well(kind: str) -> None:
+async def test_user_and_password_in_server_address_are_sent_as_basic_authorization(kind: str) -> None:
     heads = Heads(wants="Basic dTpjNG5hcnktUXc3eA==")
     async with served(kind, around=heads) as there:
         url = there.url.replace("//", "//u:c4nary-Qw7x@")
@@ -111,7 +111,7 @@ async def test_token_that_a_server_repeats_is_masked(kind: str, monkeypatch: pyt
 
 
 @KINDS
-async def test_a_token_that_changes_is_used_by_who_begins_then(kind: str, tmp_path: Path) -> None:
+async def test_changed_bearer_token_is_used_by_new_connections(kind: str, tmp_path: Path) -> None:
     heads, file, token = Heads(), tmp_path / "tarsy.yaml", tmp_path / "token"
     token.write_text("token-one", encoding="utf-8")
     async with served(kind, around=heads) as there:
@@ -236,7 +236,7 @@ async def test_a_server_that_wants_messages_elsewhere_gets_none() -> None:
 
 
 @KINDS
-async def test_a_certificate_is_believed_if_its_authority_is_known_and_ours_is_shown(kind: str, tmp_path: Path) -> None:
+async def test_server_certificate_of_known_authority_is_trusted_and_ours_is_sent(kind: str, tmp_path: Path) -> None:
     authority = certificates.Authority(tmp_path)
     theirs, ours = authority.signed("server"), authority.signed("client")
     tls = mcp_server.TLS(certificate=theirs.certificate, key=theirs.key, clients=authority.certificate)
@@ -277,7 +277,7 @@ async def test_problem_of_a_tls_file_is_reported_by_its_key(tmp_path: Path) -> N
             assert server.problem == f"cannot be reached: {problem}"
 
 
-async def test_a_stream_of_events_that_ends_is_noticed_at_once_and_opened_anew() -> None:
+async def test_ended_event_stream_is_noticed_at_once_and_opened_again() -> None:
     async with served("sse") as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/sse"
         async with owned(transport("sse", url)) as (server, box):

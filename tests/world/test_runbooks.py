@@ -205,7 +205,7 @@ async def problem(runbooks: client.Runbooks, url: str = PAGE) -> str:
     return str(caught.value)
 
 
-async def test_a_file_is_fetched_from_the_address_that_was_looked_at_under_its_own_name(site: Site) -> None:
+async def test_runbook_is_fetched_from_the_checked_address_under_its_own_host_name(site: Site) -> None:
     site.answers[FILE] = answer()
     async with reading(site) as runbooks:
         assert await runbooks.read(PAGE) == TEXT
@@ -242,7 +242,7 @@ async def test_text_that_cannot_be_masked_is_not_read(site: Site) -> None:
         assert await problem(runbooks) == "it could not be masked"
 
 
-async def test_the_token_goes_to_its_own_host_only_whoever_redirects(site: Site) -> None:
+async def test_token_is_sent_only_to_its_own_host_despite_redirects(site: Site) -> None:
     site.answers["/o/r/releases/a.md"] = redirection(f"https://{RAW}{FILE}?token=x")
     site.answers[f"{FILE}?token=x"] = redirection(f"https://{OTHER}/a.md")
     site.answers["/a.md"] = answer()
@@ -313,7 +313,7 @@ async def test_token_without_repositories_is_sent_nowhere_and_warned_of(site: Si
     assert "has no effect" in settings.Runbooks(token_repositories=["o/r"]).warnings[0]
 
 
-async def test_a_token_that_is_missing_is_told_where_it_could_have_helped(site: Site) -> None:
+async def test_missing_token_is_reported_only_for_hosts_that_use_it(site: Site) -> None:
     async with reading(site, token=client.Token(problem="runbooks.token_env: there is no token")) as runbooks:
         assert await problem(runbooks) == f"{RAW} answers 404: runbooks.token_env: there is no token"
         assert await problem(runbooks, f"https://{OTHER}/a.md") == f"{OTHER} answers 404"
@@ -330,7 +330,7 @@ async def test_a_token_that_is_missing_is_told_where_it_could_have_helped(site: 
         (None, {"T_KEN": "a\r\nX: y"}, "", "runbooks.token_env: it has characters that no token has"),
     ],
 )
-def test_a_token_is_read_from_its_file_or_its_variable_and_never_shown(
+def test_runbook_token_is_read_from_its_file_or_variable_and_never_shown(
     tmp_path: Path, file: bytes | None, environment: dict[str, str], value: str, reason: str
 ) -> None:
     runbook_settings = settings.Runbooks(token_env="T_KEN")
@@ -381,9 +381,7 @@ PRIVATE = [
 
 
 @pytest.mark.parametrize("address", PRIVATE)
-async def test_a_name_that_stands_for_an_address_of_ours_is_not_connected_to_be_it_one_of_several(
-    site: Site, address: str
-) -> None:
+async def test_host_name_with_any_internal_address_is_not_connected_to(site: Site, address: str) -> None:
     site.answers[FILE] = answer()
     good = (loopback.HOST, site.port)
     for addresses in ([(address, site.port)], [good, (address, site.port)], [(address, site.port), good]):
@@ -399,7 +397,7 @@ async def test_this_machine_has_no_name_but_in_development(site: Site) -> None:
     assert site.connections == 0
 
 
-async def test_a_name_is_looked_at_anew_for_each_connection_and_by_nobody_else(site: Site) -> None:
+async def test_host_name_is_resolved_again_for_each_connection_by_our_resolver_alone(site: Site) -> None:
     """An address that the name stood for a moment before does not count."""
     site.answers[FILE] = redirection(f"https://{RAW}/second")
     site.answers["/second"] = answer()
@@ -410,7 +408,7 @@ async def test_a_name_is_looked_at_anew_for_each_connection_and_by_nobody_else(s
     assert names.asked == [RAW, RAW]
 
 
-async def test_a_certificate_of_somebody_else_is_none(tmp_path: Path) -> None:
+async def test_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
     async with serving(certificate(["evil.example"], tmp_path)) as site, reading(site) as runbooks:
         assert "certificate" in (await problem(runbooks)).lower()
         assert site.asked == []
@@ -442,7 +440,7 @@ async def test_answer_that_is_no_plain_text_is_no_runbook(
 
 
 @pytest.mark.parametrize("kind", ["text/markdown; charset=UTF-8", "text/x-rst", "application/json", "application/yaml"])
-async def test_text_of_any_kind_is_one_up_to_its_last_byte(site: Site, kind: str) -> None:
+async def test_text_of_any_content_type_is_read_up_to_the_size_limit(site: Site, kind: str) -> None:
     text = "é" * (client.SIZE_MAX // 2)
     site.answers[FILE] = answer(text, f"Content-Type: {kind}")
     async with reading(site) as runbooks:
@@ -462,7 +460,7 @@ async def test_text_of_any_kind_is_one_up_to_its_last_byte(site: Site, kind: str
     ],
     ids=lambda raw: raw[:40],
 )
-async def test_whatever_is_answered_is_told_and_not_raised(site: Site, raw: bytes) -> None:
+async def test_any_broken_answer_is_reported_and_not_raised(site: Site, raw: bytes) -> None:
     async def broken(writer: asyncio.StreamWriter) -> None:
         writer.write(raw)
         await writer.drain()
@@ -523,7 +521,7 @@ async def test_answer_of_an_address_is_remembered_for_a_minute(site: Site) -> No
         assert await runbooks.read(PAGE) == "second"
 
 
-async def test_cache_keeps_no_more_than_there_is_room_for(site: Site) -> None:
+async def test_runbook_cache_size_is_bounded(site: Site) -> None:
     async with reading(site) as runbooks:
         for number in range(20):
             site.answers[f"/{number}"] = answer("a" * client.SIZE_MAX)
@@ -569,7 +567,7 @@ async def test_readers_of_the_same_page_share_one_request(site: Site, held: asyn
     assert site.connections == 1
 
 
-async def test_a_proxy_of_the_environment_is_asked_for_the_host_and_is_told_no_token(
+async def test_environment_proxy_is_asked_for_the_host_and_receives_no_token(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may stand at a private address; which addresses it reaches is its word."""

@@ -93,7 +93,7 @@ def changed(reply: JSON, position: int, **fields: Any) -> JSON:
     return reply | {"content": blocks}
 
 
-async def test_a_turn_that_began_with_thoughts_may_go_on_without_and_a_new_one_may_not() -> None:
+async def test_turn_started_with_thoughts_can_continue_without_and_new_turn_cannot() -> None:
     async with talking(model.answers(LOOKS, model.Answer(calls=CALLS), "the end", "more")) as (_, sdk):
         first = to_message(await sdk.stream(user()))
         second = to_message(await sdk.stream(user(), first, results(first)))
@@ -116,7 +116,7 @@ async def test_a_turn_that_began_with_thoughts_may_go_on_without_and_a_new_one_m
         (1, {"index": 1}, r"content\.1\.text\.index: Extra inputs are not permitted"),
     ],
 )
-async def test_a_turn_that_does_not_come_back_as_it_was_is_refused(index: int, fields: JSON, message: str) -> None:
+async def test_changed_turn_is_refused(index: int, fields: JSON, message: str) -> None:
     async with talking(model.answers(LOOKS, "the end")) as (server, sdk):
         reply = to_message(await sdk.stream(user()))
         with pytest.raises(anthropic.BadRequestError, match=message):
@@ -200,7 +200,7 @@ async def test_a_setting_that_anthropic_refuses_is_refused(settings: JSON, messa
     ("header", "status", "kind"),
     [("Authorization", 401, "authentication_error"), ("anthropic-version", 400, "invalid")],
 )
-async def test_key_and_version_have_to_be_told(header: str, status: int, kind: str) -> None:
+async def test_request_without_key_or_version_header_is_refused(header: str, status: int, kind: str) -> None:
     async with talking(model.answers("the end")) as (server, sdk):
         with pytest.raises(anthropic.APIStatusError, match=kind) as refused:
             await sdk.client.messages.create(**sdk.request(user()), extra_headers={header: anthropic.Omit()})

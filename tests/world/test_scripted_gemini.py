@@ -72,7 +72,7 @@ CODE = {"executableCode": {"language": "PYTHON", "code": "1"}}
         ([CODE, {"codeExecutionResult": {"outcome": "OUTCOME_OK"}}], None),
     ],
 )
-async def test_content_that_the_server_ran_itself_comes_back_whole(
+async def test_content_executed_by_server_must_be_sent_back_complete(
     parts: list[dict[str, Any]], refused: str | None
 ) -> None:
     body = {"contents": [QUESTION, {"role": "model", "parts": parts}, QUESTION]}

@@ -97,7 +97,7 @@ def results(content: types.Content, *, names: list[str] | None = None) -> types.
     )
 
 
-async def test_signatures_make_the_round_trip_over_two_turns_and_through_json() -> None:
+async def test_signatures_survive_two_turns_and_json_storage() -> None:
     looks = model.Answer(calls=CALLS)
     async with talking(model.answers(looks, looks, "the end")) as (server, sdk):
         first = to_content(await sdk.stream(user()))

@@ -160,7 +160,7 @@ async def test_spans_that_a_collector_rejects_are_counted(soon: None, caplog: py
     assert losses(caplog) == [(2, "the collector rejected them")]
 
 
-async def test_a_queue_that_is_full_drops_and_counts_and_says_so_once(
+async def test_full_span_queue_drops_and_counts_spans_and_logs_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(span_exporter, "STOP_SECONDS", 0.0)
@@ -171,7 +171,7 @@ async def test_a_queue_that_is_full_drops_and_counts_and_says_so_once(
         assert losses(caplog) == [(10, "the queue is full: the collector takes them too slowly")]
 
 
-async def test_a_queue_is_bounded_by_its_size_as_well() -> None:
+async def test_span_queue_is_bounded_by_bytes_as_well() -> None:
     exporter = span_exporter.SpanExporter(destination("http://127.0.0.1:1"))
     exporter.emit(span(number, size=1024 * 1024) for number in range(64))
     assert exporter.lost == 33

@@ -89,7 +89,7 @@ async def test_a_project_is_asked_by_a_token_that_is_fetched_once(
         assert [entry.path for entry in server.tokens.log.entries] == ["/token"]
 
 
-async def test_a_token_that_is_nearly_over_is_fetched_anew(tmp_path: Path) -> None:
+async def test_nearly_expired_token_is_fetched_again(tmp_path: Path) -> None:
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path)) as asked:
         server.tokens.lifetime = 60
         for _ in range(2):
@@ -107,7 +107,7 @@ async def failure(
     return error.value.failure, error.value
 
 
-async def test_a_key_that_is_refused_says_what_to_do_and_shows_no_secret(tmp_path: Path) -> None:
+async def test_refused_key_is_reported_with_remedy_and_without_secret(tmp_path: Path) -> None:
     async with model.serve(SAYS) as server:
         key_file = key_of(server, tmp_path, client_email="")
         async with asking(server, key_file) as asked:
@@ -118,7 +118,7 @@ async def test_a_key_that_is_refused_says_what_to_do_and_shows_no_secret(tmp_pat
     assert not any(line in failed.text for line in json.loads(key_file.read_text())["private_key"].splitlines() if line)
 
 
-async def test_quotes_of_a_token_server_are_not_shown(tmp_path: Path) -> None:
+async def test_text_quoted_by_token_server_is_not_shown(tmp_path: Path) -> None:
     quoted = json.dumps({"error": "invalid_grant", "error_description": "Not good: " + "eyJhbGciOi" * 50})
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path)) as asked:
         server.tokens.reply = model.HttpError(status=400, message=quoted)
@@ -197,7 +197,7 @@ async def test_cancelling_does_not_wait_for_a_token_server_and_leaves_no_thread_
     assert entry.end == "client closed"
 
 
-async def test_a_token_of_somebody_elses_is_refused_and_not_shown(tmp_path: Path) -> None:
+async def test_foreign_access_token_is_refused_and_not_shown(tmp_path: Path) -> None:
     async with model.serve(SAYS) as server, asking(server, key_of(server, tmp_path)) as asked:
         server.tokens.reply = model.Garbage(text='{"access_token": "ya29.c3RvbGVu", "expires_in": 3600}')
         failed, _ = await failure(asked)

@@ -125,7 +125,7 @@ async def test_answer_that_is_not_of_an_api_server_is_asked_for_again(
     assert not answers[kind]
 
 
-async def test_list_whose_next_page_has_expired_begins_again(tmp_path: Path) -> None:
+async def test_list_with_expired_next_page_starts_again(tmp_path: Path) -> None:
     """etcd forgets a list after five minutes, as in an outage between two of its pages."""
     lists = [page("more"), failure(410)]
     await opens(APIServer(lists=lists, watches=[]), tmp_path)

@@ -41,7 +41,7 @@ async def test_outage_of_etcd_lets_runs_go_on_refuses_alerts_and_heals_afterward
 
 
 @pytest.mark.usefixtures("own_plane")
-async def test_an_operator_that_starts_without_an_api_server_works_once_there_is_one(
+async def test_operator_started_without_an_api_server_works_once_the_api_server_is_up(
     operator: Operator, plane: ControlPlane, llm: model.Server
 ) -> None:
     llm.script = model.answers("root cause")

@@ -126,7 +126,7 @@ async def watched(database_url: str) -> AsyncIterator[list[int]]:
     [{"by": "Labels", "labels": ["cause"]}, {"by": "Owner"}, {"by": "Notification"}],
     ids=lambda grouping: grouping["by"],
 )
-async def test_storm_of_an_ha_pair_is_one_investigation_for_each_cause_although_operators_are_killed(
+async def test_ha_pair_storm_makes_one_investigation_per_cause_despite_operator_kills(
     operator: Operator, llm: model.Server, grouping: dict[str, Any]
 ) -> None:
     """Both Alertmanagers send each notification until it is accepted, to either operator; then all is resolved."""

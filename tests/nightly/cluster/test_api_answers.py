@@ -29,7 +29,7 @@ class Pages:
         return 200, {"metadata": {} if second else {"continue": "second"}, "items": [manifest]}
 
 
-async def test_a_list_whose_pages_have_expired_is_begun_anew(tmp_path: Path) -> None:
+async def test_list_with_expired_pages_is_started_again(tmp_path: Path) -> None:
     pages = Pages(expired=2)
     async with answers.answering(pages, folder=tmp_path) as cluster:
         listed = await objects.list_investigations(cluster, namespace="tarsy")
@@ -37,7 +37,7 @@ async def test_a_list_whose_pages_have_expired_is_begun_anew(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("code", [401, 403, 429, 500, 503])
-async def test_an_api_server_that_does_not_serve_is_told_in_its_own_words(tmp_path: Path, code: int) -> None:
+async def test_failing_api_server_is_reported_down_with_its_own_message(tmp_path: Path, code: int) -> None:
     async with answers.answering(lambda _: answers.refusal(code, "etcdserver: no leader"), folder=tmp_path) as cluster:
         with pytest.raises(client.ClusterDownError, match=f"answers {code}: etcdserver: no leader"):
             await objects.list_chains(cluster, namespace="tarsy")

@@ -102,7 +102,7 @@ def hook(url: str, **settings: Any) -> dict[str, Any]:
     return {"type": "webhook", "url": url, **settings}
 
 
-async def test_each_threshold_is_told_once_in_a_period_by_whichever_process(
+async def test_each_budget_threshold_is_reported_once_per_period_across_processes(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
     first, other = (Controller(cluster, database, hook=hook(receiver.url)) for _ in range(2))
@@ -153,7 +153,7 @@ async def test_each_threshold_is_told_once_in_a_period_by_whichever_process(
 
 
 @pytest.mark.parametrize("point", ["deliveries.send.before", "deliveries.send.after"])
-async def test_message_that_was_sent_before_a_death_is_sent_again_with_the_same_id_and_found_in_slack(
+async def test_message_sent_before_a_crash_is_resent_with_same_id_and_found_in_slack(
     cluster: client.Cluster,
     database: databases.Database,
     receiver: receivers.Receiver,

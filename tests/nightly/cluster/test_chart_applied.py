@@ -23,7 +23,9 @@ NAMES = "jsonpath={.items[*].metadata.name}"
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 @hypothesis.given(drawn=chart_values.values())
-def test_whatever_the_schema_takes_a_cluster_takes(plane: Administrator, namespace: str, drawn: Object) -> None:
+def test_chart_values_accepted_by_the_schema_are_accepted_by_a_cluster(
+    plane: Administrator, namespace: str, drawn: Object
+) -> None:
     try:
         objects = charts.render(drawn, namespace=namespace)
     except chart.RefusedError as error:

@@ -187,7 +187,7 @@ async def test_receiver_that_was_removed_and_put_back_gets_what_waits_signed_wit
     assert sorted(delivered_names) == ["first", "second"], "it hears no more of what ended while it was not in the file"
 
 
-async def test_slack_thread_tells_of_each_stage_once_and_the_message_of_the_alerts_that_join(
+async def test_slack_thread_reports_each_stage_once_and_message_shows_joined_alerts(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slack_receiver, "PACE_SECONDS", 0.0)
@@ -233,7 +233,7 @@ async def test_slack_thread_tells_of_each_stage_once_and_the_message_of_the_aler
 
 @pytest.mark.parametrize("history", [True, False])
 @pytest.mark.parametrize("lost", [1, 2])
-async def test_slack_message_that_was_posted_before_a_death_is_found_where_history_may_be_read(
+async def test_slack_message_posted_before_a_crash_is_found_if_history_is_readable(
     cluster: client.Cluster,
     database: databases.Database,
     receiver: receivers.Receiver,
@@ -306,7 +306,7 @@ async def test_grafana_has_an_annotation_on_the_alerts_dashboard_and_no_text_of_
     ]
 
 
-async def test_annotation_of_a_process_that_died_is_found_by_its_tag_and_a_deleted_one_is_made_anew(
+async def test_annotation_of_a_dead_process_is_found_by_tag_and_recreated_if_deleted(
     cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
 ) -> None:
     site = grafana.Grafana()

@@ -150,7 +150,7 @@ async def is_cancelled(database: databases.Database, uid: str) -> bool:
     return await ending(database, uid) == "Cancelled"
 
 
-async def test_a_status_that_says_it_has_ended_ends_nothing(
+async def test_object_status_edited_to_completed_does_not_end_the_investigation(
     plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,

@@ -225,7 +225,7 @@ GROUPED = 500
 BY_CLUSTER = {"by": "Labels", "labels": ["cluster"]}
 
 
-async def test_flood_of_several_senders_leaves_each_alert_that_was_taken_with_one_row_and_drains(
+async def test_flood_of_several_senders_stores_each_accepted_alert_once_and_drains(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:
     """The queue is far too short for it, and the pool of connections small: senders are told to send again."""
@@ -305,7 +305,7 @@ class Defect:
         return self._mask(text)
 
 
-async def test_a_defect_that_an_alert_meets_costs_it_alone_and_is_told_once(
+async def test_defect_met_by_one_alert_affects_only_that_alert_and_is_logged_once(
     api: API, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, database: databases.Database
 ) -> None:
     monkeypatch.setattr(ALERT_MASKER, "text", Defect("p01son", ALERT_MASKER.text))
@@ -367,7 +367,7 @@ async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
     ],
     ids=["lists", "objects", "labels", "one text", "numbers", "posted lists", "posted text", "posted numbers"],
 )
-async def test_whatever_ten_megabytes_are_made_of_everybody_else_is_served(
+async def test_ten_megabyte_request_of_any_content_does_not_block_other_callers(
     api: API, watchdog: Watchdog, path: str, unit: str
 ) -> None:
     size = 10 * 1000 * 1000 if "webhook" in path else 6 * 1000 * 1000

@@ -110,7 +110,7 @@ async def test_an_alert_that_joins_with_the_severity_of_a_reserve_opens_it(
     assert (list(refused.exceeded), list(refused.too_small)) == (["day"], []), "the limit is the limit"
 
 
-async def test_the_command_takes_an_alert_out_of_its_group_or_says_why_it_cannot(
+async def test_split_command_takes_an_alert_out_of_its_group_or_reports_why_not(
     plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,
@@ -177,7 +177,7 @@ async def test_a_split_that_ended_before_it_was_complete_is_completed_by_its_rep
 
 
 @pytest.mark.parametrize("point", ["intake.create.before", "intake.create.after"])
-async def test_a_split_whose_process_died_is_finished_by_the_same_request(
+async def test_split_interrupted_by_a_crash_is_finished_by_the_same_request(
     plane: Administrator,
     cluster: client.Cluster,
     database: databases.Database,

@@ -46,7 +46,7 @@ async def reader(admin: client.Cluster) -> dict[str, str]:
     return apis.bearer(await accounts.create(admin, name, may={"alertinvestigations": ["get", "list"]}))
 
 
-async def test_an_object_is_found_by_its_name_by_those_who_may_read_it(
+async def test_callers_with_read_permission_find_an_object_by_name(
     pages: aiohttp.ClientSession,
     reader: dict[str, str],
     admin: client.Cluster,
@@ -71,7 +71,7 @@ async def test_an_object_is_found_by_its_name_by_those_who_may_read_it(
         assert await led_to(f"/inv/{namespace}/{name}", {}) == 401
 
 
-async def test_deleted_ones_are_shown_to_those_who_may_restore_them(
+async def test_deleted_investigations_are_shown_to_callers_who_can_restore_them(
     pages: aiohttp.ClientSession, reader: dict[str, str], admin: client.Cluster, database: databases.Database
 ) -> None:
     """With badge, date of the purge and buttons; a reader learns nothing of them."""

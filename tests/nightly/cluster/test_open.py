@@ -88,7 +88,9 @@ def test_a_token_is_taken_from_a_credential_plugin(config: Path, tmp_path: Path)
     ],
     ids=["certificate", "nothing", "failing plugin", "missing plugin"],
 )
-def test_a_user_without_a_token_is_told_how_to_make_one(config: Path, user: dict[str, Any], message: str) -> None:
+def test_kubeconfig_user_without_a_token_is_refused_with_how_to_create_a_token(
+    config: Path, user: dict[str, Any], message: str
+) -> None:
     write_kubeconfig(config, user)
 
     with pytest.raises(failures.Refused, match=message):
@@ -118,7 +120,7 @@ async def test_the_printed_address_signs_a_browser_in(url: str, admin: client.Cl
 
 
 @pytest.mark.parametrize("mode", ["single", "split"])
-def test_the_apis_service_is_found_among_those_of_the_chart(
+def test_service_of_the_api_is_found_among_the_services_of_the_chart(
     mode: str, plane: controlplane.Administrator, namespace: str, config: Path
 ) -> None:
     config.write_text(plane.kubeconfig(namespace=namespace).read_text())

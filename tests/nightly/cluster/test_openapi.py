@@ -233,7 +233,7 @@ async def done(database: databases.Database) -> set[str]:
 
 
 @pytest.mark.timeout(3600)
-async def test_the_api_is_what_it_says(tried: Tried, database: databases.Database) -> None:
+async def test_api_behaves_as_its_openapi_document_describes(tried: Tried, database: databases.Database) -> None:
     """TARSY_EXAMPLES=1000 has each operation asked a thousand times."""
     examples = os.environ.get("TARSY_EXAMPLES", "60")
     await tried(f"--max-examples={examples}")

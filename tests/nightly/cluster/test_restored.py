@@ -99,7 +99,7 @@ def restored_lines(log_lines: loglines.LogLines) -> list[tuple[str, str]]:
     )
 
 
-async def test_an_older_database_repeats_nothing_that_it_does_not_know_and_says_so(
+async def test_restored_older_database_repeats_no_lost_work_and_logs_what_is_lost(
     plane: controlplane.Administrator,
     admin: client.Cluster,
     database: databases.Database,

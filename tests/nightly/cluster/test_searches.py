@@ -70,7 +70,7 @@ async def ask(api: aiohttp.ClientSession, **parameters: str) -> tuple[int, Any, 
         return response.status, await response.json(content_type=None), response.headers.get("Retry-After")
 
 
-async def test_two_searches_are_under_way_at_once_others_are_told_to_come_later_and_nobody_else_waits(
+async def test_at_most_two_searches_run_at_once_and_other_requests_do_not_wait(
     api: aiohttp.ClientSession,
     migrated: databases.Database,
     held: asyncpg.Connection,

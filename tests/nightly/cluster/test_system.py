@@ -174,7 +174,7 @@ async def test_states_of_processes_are_listed_by_name_and_the_worst_first(
         assert not any(word in without_times for word in ("refused", "example", "401", "key", "host", "127.0.0.1"))
 
 
-async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: databases.Database) -> None:
+async def test_queue_page_reports_counts(cluster: client.Cluster, database: databases.Database) -> None:
     worker = process(database, "a", slots=5)
     await worker.report()
     for number in range(7):
@@ -211,7 +211,9 @@ async def test_the_queue_is_told_in_numbers(cluster: client.Cluster, database: d
         assert log["message"].endswith("entry 3 (kind 'Pondered') cannot be read")
 
 
-async def test_sizes_and_what_is_due_are_told(cluster: client.Cluster, database: databases.Database) -> None:
+async def test_storage_page_reports_table_sizes_and_due_deletions(
+    cluster: client.Cluster, database: databases.Database
+) -> None:
     identity = await queue.admit(database)
     await work.cancel(database, identity, why="user")
     await queue.execute(
@@ -227,7 +229,7 @@ async def test_sizes_and_what_is_due_are_told(cluster: client.Cluster, database:
     assert answer["dry_run"] is False
 
 
-async def test_health_without_the_database_tells_what_the_process_knows_itself_and_since_when(
+async def test_health_without_database_reports_own_state_of_the_process_and_its_time(
     migrated_url: str, postgres: launcher.Access, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "FRESH_SECONDS", 0.0)

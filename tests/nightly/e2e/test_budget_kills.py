@@ -37,7 +37,7 @@ def has_seen(number: int, seen: Sequence[object]) -> bool | None:
     return len(seen) >= number or None
 
 
-async def test_fifty_runs_in_one_budget_never_overshoot_it_although_operators_are_killed(
+async def test_fifty_runs_in_one_budget_never_exceed_it_despite_operator_kills(
     operator: Operator, llm: model.Server
 ) -> None:
     llm.script = script

@@ -305,7 +305,7 @@ async def test_a_past_investigation_becomes_a_scenario_that_passes_its_check(
 
 
 @pytest.mark.timeout(600)
-def test_every_scenario_of_ours_passes_its_check() -> None:
+def test_every_shipped_scenario_passes_its_check() -> None:
     arguments = ["eval", "check", str(tools.ROOT / "scenarios"), "--mcp-command", str(tools.kubernetes_mcp_server())]
     ended = CliRunner().invoke(main.main, arguments, env={"TARSY_CONFIG": ""})
     assert (ended.exit_code, ended.output) == (0, "nothing is wrong.\n")

@@ -103,7 +103,7 @@ async def test_each_part_needs_each_right_of_its_own_account_and_no_other(
     assert operator.accounts.uses("worker") == [], "a worker asks the API server for nothing"
 
 
-async def test_chain_says_that_the_right_to_get_owners_is_missing_until_it_is_there(operator: Operator) -> None:
+async def test_chain_reports_the_missing_right_to_get_owners_until_it_is_granted(operator: Operator) -> None:
     operator.configure(ingest={"this_cluster": {}})
     kubeconfig = await operator.accounts.kubeconfig(installed.OWNERS)
     process = await operator.start(env={"KUBECONFIG": str(kubeconfig)})

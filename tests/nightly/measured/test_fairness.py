@@ -149,7 +149,7 @@ def print_summary(what: str, seconds: Sequence[float]) -> tuple[float, float]:
 
 
 @pytest.mark.usefixtures("uncollected")
-async def test_fifty_investigations_of_ten_agents_each_wait_for_twenty_slots_and_nothing_else_waits(
+async def test_fifty_investigations_of_ten_agents_share_twenty_slots_without_other_delays(
     operator: Operator,
     llm: model.Server,
     toolbox: mcp_server.Server,

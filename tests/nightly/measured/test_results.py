@@ -27,7 +27,7 @@ def lists(size: int) -> str:
     return f'{{"kind": "PodList", "apiVersion": "v1", "items": [{items}]}}'
 
 
-async def test_eight_mebibytes_are_masked_in_bounded_time_and_the_loop_turns_meanwhile(
+async def test_eight_megabytes_are_masked_in_bounded_time_without_blocking_the_event_loop(
     record_property: Callable[[str, object], None],
 ) -> None:
     text = lists(8_000_000)

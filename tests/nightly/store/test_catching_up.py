@@ -99,7 +99,7 @@ async def drain(backlog: backlogs.Backlog) -> None:
         pass
 
 
-async def test_connection_that_reads_nothing_holds_one_page_for_all_its_subscriptions(
+async def test_connection_that_does_not_read_holds_one_page_for_all_its_subscriptions(
     database: databases.Database, identity: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pages = Pages(monkeypatch)

@@ -159,7 +159,7 @@ async def test_client_that_still_sends_can_read_why_its_request_was_refused(conn
             writer.close()
 
 
-async def test_all_bodies_together_have_so_much_room_until_they_are_answered(
+async def test_unanswered_request_bodies_share_one_memory_limit(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bodies, "HELD_MAX", 2000)

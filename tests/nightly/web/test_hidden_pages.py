@@ -70,7 +70,7 @@ async def test_hidden_page_closes_its_stream_and_resumes_without_loss_or_doubles
         assert sorted(await event_ids(fresh)) == sorted(ids)
 
 
-async def test_page_far_behind_loads_itself_anew(page: playwright.Page, world: World) -> None:
+async def test_page_far_behind_reloads_its_content(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [stories.stage_started("analysis")])
     await page.goto(f"/investigations/{identity}")

@@ -18,7 +18,7 @@ HOSTILE = (
 )
 
 
-async def test_a_reader_says_whether_it_was_right_and_the_list_finds_it(page: playwright.Page, world: World) -> None:
+async def test_reader_gives_a_verdict_and_the_list_filters_by_it(page: playwright.Page, world: World) -> None:
     identity, writing = await world.begin()
     await commit(writing, [stories.stage_started("data-collection")])
     await page.goto(f"/investigations/{identity}")
@@ -86,7 +86,9 @@ async def test_ended_investigation_is_held_deleted_restored_and_purged(page: pla
     assert response.status == 404
 
 
-async def test_a_question_is_asked_watched_stopped_and_kept_when_refused(page: playwright.Page, world: World) -> None:
+async def test_question_is_asked_watched_and_stopped_and_its_text_is_kept_if_refused(
+    page: playwright.Page, world: World
+) -> None:
     identity, writing = await world.begin()
     await commit(writing, [*collection(), *joined("All agree."), *analysis("It is memory.")])
     await page.goto(f"/investigations/{identity}")

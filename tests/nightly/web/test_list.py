@@ -64,7 +64,7 @@ async def test_filters_live_in_the_address_and_empty_fields_leave_it(
     await browsers.check_page(page, "list-no-match")
 
 
-async def test_a_disconnected_list_says_so_and_catches_up(
+async def test_disconnected_list_page_shows_the_disconnect_and_catches_up(
     page: playwright.Page, database: databases.Database, cluster: client.Cluster
 ) -> None:
     await page.route("**/api/v1/events*", lambda route: route.abort())

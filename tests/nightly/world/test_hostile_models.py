@@ -129,7 +129,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-async def test_every_hostile_answer_is_a_bounded_error_of_ours(
+async def test_every_hostile_model_answer_becomes_a_bounded_error(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problems = {}

@@ -108,7 +108,7 @@ ALL_WIRES = ["stdio", *WIRES, "sse"]
 
 @pytest.mark.parametrize("how", ["unreadable", "no result"])
 @pytest.mark.parametrize("protocol", ALL_WIRES)
-async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_nowhere(
+async def test_unreadable_answer_fails_only_its_call_and_is_quoted_nowhere(
     protocol: str, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The call beside it is older: an answer that is taken for another call's would end that one."""
@@ -144,7 +144,7 @@ async def test_an_answer_that_cannot_be_read_costs_its_call_alone_and_is_quoted_
         ('level=info {"jsonrpc":"2.0","id":7,oops', None),
     ],
 )
-def test_an_unreadable_answer_is_told_to_the_request_that_it_names(line: str, request_id: object) -> None:
+def test_unreadable_answer_fails_the_request_that_it_names(line: str, request_id: object) -> None:
     requests = wire.Requests()
     for sent_id in (7, 8, "seven"):
         requests.sent(types.JSONRPCRequest(jsonrpc="2.0", id=sent_id, method="tools/call"))
@@ -181,7 +181,7 @@ async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(pr
 
 
 @TOO_MUCH
-async def test_a_stream_of_events_that_says_too_much_is_closed_and_opened_anew(how: str, why: str) -> None:
+async def test_oversized_event_stream_is_closed_and_opened_again(how: str, why: str) -> None:
     async with remote("sse") as (there, transport), owned(transport) as (server, box):
         first = await server.client()
         output = await say(box, how)
@@ -192,7 +192,7 @@ async def test_a_stream_of_events_that_says_too_much_is_closed_and_opened_anew(h
 
 
 @TOO_MUCH
-async def test_a_child_that_says_too_much_loses_its_connection_and_is_started_anew(
+async def test_child_server_with_oversized_output_loses_its_connection_and_is_restarted(
     how: str, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "AWAY_SECONDS", 60.0)  # a busy machine starts a server slowly
@@ -209,7 +209,7 @@ async def test_a_child_that_says_too_much_loses_its_connection_and_is_started_an
 
 @TOO_MUCH
 @pytest.mark.parametrize("protocol", WIRES)
-async def test_a_remote_that_says_too_much_costs_the_call_and_no_more(
+async def test_oversized_answer_of_a_remote_server_fails_only_its_call(
     protocol: hostile_mcp.Wire, how: str, why: str
 ) -> None:
     async with remote(protocol) as (there, transport), owned(transport) as (server, box):
@@ -236,7 +236,7 @@ async def test_an_answer_that_is_packed_is_not_unpacked() -> None:
         assert "it sent a compressed answer, which was not requested" in server.problem
 
 
-async def test_a_schema_of_results_whose_pattern_takes_for_ever_is_not_tried() -> None:
+async def test_result_schema_with_a_catastrophic_pattern_is_not_evaluated() -> None:
     """`re` keeps the interpreter: no time limit of ours would end it, and the process would lose its leases."""
     async with owned(child("--offer", "slow schema")) as (_, box):
         assert (await say(box, "fine")).text == "fine"
@@ -254,7 +254,7 @@ async def talking(protocol: str) -> AsyncIterator[toolbox.PoolToolbox]:
 
 
 @pytest.mark.parametrize("protocol", ["stdio", "events"])
-async def test_words_about_a_call_are_masked_whole_and_then_cut(protocol: str) -> None:
+async def test_progress_text_of_a_call_is_masked_before_it_is_shortened(protocol: str) -> None:
     watched = spoken.Spoken()
     async with talking(protocol) as box:
         assert (await say(box, "secret", dataclasses.replace(SCOPE, stream=watched))).text == "fine"
@@ -268,7 +268,7 @@ async def test_words_about_a_call_are_masked_whole_and_then_cut(protocol: str) -
     assert max(map(len, watched.said)) <= len("0.0: ") + progress.LINE_MAX + 1
 
 
-async def test_stderr_of_a_child_is_logged_as_lines_of_ours_and_holds_up_no_call(
+async def test_stderr_of_a_child_server_is_logged_line_by_line_and_delays_no_call(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Four times 2 MB: more than any pipe holds."""
@@ -284,7 +284,7 @@ async def test_stderr_of_a_child_is_logged_as_lines_of_ours_and_holds_up_no_call
     assert capfd.readouterr().err == ""
 
 
-async def test_a_childs_line_that_is_no_message_is_told_and_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_line_of_a_child_server_is_logged_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with owned(child("--noise", "[debug] s3cret")) as (_, box):
         assert (await say(box, "fine")).text == "fine"

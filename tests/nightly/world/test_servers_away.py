@@ -120,7 +120,7 @@ async def test_a_server_that_goes_while_an_execution_works_costs_it_no_more_and_
         assert (output.text, output.away, box.away) == ("web-0 exists", False, ())
 
 
-async def test_an_execution_of_a_stateful_server_has_a_connection_of_its_own_until_its_end() -> None:
+async def test_execution_has_its_own_connection_to_a_stateful_server_until_it_ends() -> None:
     async with mcp_server.serve() as there, proxy.serve("127.0.0.1", int(there.url.split(":")[2][:-4])) as between:
         url = f"http://127.0.0.1:{between.port}/mcp"
         async with running(platform_with(own=http(url, stateful=True), shared=http(url))) as servers:

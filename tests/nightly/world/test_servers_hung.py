@@ -74,7 +74,7 @@ async def until_it_is_away(box: toolbox.PoolToolbox) -> str:
     return output
 
 
-async def test_a_server_that_hangs_is_noticed_though_somebody_calls_it_all_the_time(tmp_path: Path) -> None:
+async def test_hanging_server_is_detected_although_calls_continue(tmp_path: Path) -> None:
     async with running(program(tmp_path), {"tool_call": "5s", "server_calls": 2}) as servers:
         server = servers.tools.servers["one"]
         async with servers.tools.toolbox(["one"], lambda _: True) as box:

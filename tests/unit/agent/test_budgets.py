@@ -89,7 +89,7 @@ async def test_a_tool_that_is_called_again_and_again_is_called_no_more_and_the_n
     assert ended.error == "no conclusion after 5 model calls: the model gave tool calls instead of a conclusion"
 
 
-async def test_calls_that_fail_one_after_another_end_in_a_conclusion(
+async def test_consecutive_failed_tool_calls_lead_to_a_conclusion(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     model = memory.ScriptedModel(asks("k8s.gone"), asks("k8s.lost"), asks("k8s.gone"))
@@ -99,7 +99,7 @@ async def test_calls_that_fail_one_after_another_end_in_a_conclusion(
     assert model.requests[3].messages[-1].text.startswith(f"{LAST} Call no more tools.")
 
 
-async def test_model_whose_many_calls_fail_sees_that_once_and_then_may_fail_no_more(
+async def test_after_many_failed_calls_one_more_failure_leads_to_the_conclusion(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     """They fail for one and the same reason, such as a namespace that is none."""
@@ -129,7 +129,7 @@ async def test_agent_goes_on_while_not_all_of_its_last_calls_fail(
     assert all(request.tools for request in model.requests)
 
 
-async def test_execution_begun_before_there_were_budgets_has_none(
+async def test_execution_started_before_budgets_existed_has_no_budget(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     model = memory.ScriptedModel(asks(*["k8s.get"] * 100), *[asks("k8s.gone")] * 2, asks(*["k8s.lost"] * 100))
@@ -169,9 +169,7 @@ class Dying(memory.DictToolbox):
 
 
 @pytest.mark.parametrize("at", range(1, 12))
-async def test_a_write_that_was_under_way_is_never_sent_again_whatever_failed_beside_it(
-    snapshot: record.Snapshot, at: int
-) -> None:
+async def test_write_call_under_way_is_never_sent_again_after_a_takeover(snapshot: record.Snapshot, at: int) -> None:
     """Failures make those fewer that are made at once: who takes over finds those that were made at once before."""
     writing = {"k8s.scale", "k8s.lost"}
     budget = replace(BUDGET, at_once=8, calls=50, of_one_tool=20)
@@ -240,7 +238,7 @@ class Run:
 
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(answers=ANSWERS, budget=BUDGETS)
-def test_whatever_is_asked_for_no_budget_is_overshot_and_it_always_ends(
+def test_no_sequence_of_tool_calls_exceeds_a_budget_or_runs_forever(
     answers: list[list[str]], budget: resolve.Budget
 ) -> None:
     run = Run(answers, budget)
@@ -266,7 +264,7 @@ def test_whatever_is_asked_for_no_budget_is_overshot_and_it_always_ends(
 
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(answers=ANSWERS, budget=BUDGETS, data=strategies.data())
-def test_wherever_a_worker_dies_those_that_it_had_begun_are_found(
+def test_calls_under_way_are_found_wherever_the_worker_dies(
     answers: list[list[str]], budget: resolve.Budget, data: strategies.DataObject
 ) -> None:
     """Results come in any order, and each may be the last one that was kept."""

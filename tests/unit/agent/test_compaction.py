@@ -132,7 +132,7 @@ async def test_a_request_that_is_refused_as_too_large_is_asked_again_with_half_o
     assert not any(isinstance(fact, entries.Unanswered) for fact in journal.facts)
 
 
-async def test_a_last_turn_that_alone_is_too_large_is_cut_shorter_until_it_is_taken(
+async def test_too_large_last_turn_is_shortened_until_the_provider_accepts_it(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     model = Narrow(*script("native-thinking", 1), takes=700)
@@ -217,7 +217,7 @@ async def test_limit_is_what_the_provider_that_is_asked_now_takes(
     assert token_estimate.tokens(wide.requests[-1]) > TAKES
 
 
-async def test_a_tool_whose_result_gave_way_may_be_called_again(
+async def test_tool_can_be_called_again_after_its_result_was_compacted(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     answers = script("native-thinking")

@@ -120,7 +120,7 @@ def test_tool_that_may_not_be_called_again_is_not_named_as_if_it_might(snapshot:
 
 
 @pytest.mark.parametrize("name", ["a" * 100_000, "k8s.\n\n\nrestart", " " * 5000, ""])
-def test_a_line_is_short_and_one_line_whatever_a_model_calls_a_tool(snapshot: record.Snapshot, name: str) -> None:
+def test_compacted_result_is_one_short_line_for_any_tool_name(snapshot: record.Snapshot, name: str) -> None:
     investigation = execution(snapshot, [Turn([9000], tool=name), Turn([10])])
     due = build_context(investigation).compaction(2000)
     assert due
@@ -130,7 +130,7 @@ def test_a_line_is_short_and_one_line_whatever_a_model_calls_a_tool(snapshot: re
     assert "\n" not in texts(investigation)["0.0"]
 
 
-def test_an_error_stays_one(snapshot: record.Snapshot) -> None:
+def test_compacted_error_result_remains_an_error(snapshot: record.Snapshot) -> None:
     investigation = execution(snapshot, [Turn([9000]), Turn([10])])
     log = investigation.executions["one"].log
     log[:] = [replace(e, failed=True) if isinstance(e, messages.Message) and e.role == "tool" else e for e in log]
@@ -148,7 +148,7 @@ def test_short_results_stay_where_a_line_would_be_longer(snapshot: record.Snapsh
     assert due.results == ("1.0",)
 
 
-def test_longest_results_of_a_last_turn_that_is_too_large_are_cut_to_one_length(
+def test_longest_results_of_a_too_large_last_turn_are_cut_to_the_same_length(
     snapshot: record.Snapshot,
 ) -> None:
     investigation = execution(snapshot, [Turn([9000]), Turn([50_000, 100, 20_000, 3000])])
@@ -231,7 +231,7 @@ quick = hypothesis.settings(
 
 @quick
 @in_any_conversation
-def test_results_alone_give_way_and_those_of_the_last_turn_only_when_nothing_else_is_left(
+def test_compaction_removes_only_tool_results_and_those_of_the_last_turn_last(
     snapshot: record.Snapshot, turns: list[Turn], limits: list[int], added: tuple[messages.Message, ...]
 ) -> None:
     investigation = execution(snapshot, turns)
@@ -284,7 +284,7 @@ def test_request_is_within_its_limit_or_as_small_as_it_can_be(
 
 @quick
 @hypothesis.given(turns=TURNS, limit=LIMITS, strategy=strategies.sampled_from(["native-thinking", "react"]))
-def test_request_in_either_dialect_is_as_large_as_estimated_and_holds_alert_and_last_turn(
+def test_request_in_each_dialect_has_the_estimated_size_and_the_alert_and_last_turn(
     snapshot: record.Snapshot, turns: list[Turn], limit: int, strategy: str
 ) -> None:
     investigation = execution(snapshot, [replace(step, counted=0) for step in turns], strategy=strategy)
@@ -327,7 +327,7 @@ def test_takeover_sends_the_same(
         assert build_context(again, *added).visible() == build_context(investigation, *added).visible()
 
 
-def test_compaction_takes_few_steps_however_many_results_there_are(snapshot: record.Snapshot) -> None:
+def test_compaction_takes_few_steps_for_any_number_of_results(snapshot: record.Snapshot) -> None:
     investigation = execution(snapshot, [Turn([20_000] * 100, counted=100_000)] * 20)
     assert steps.count(lambda: build_context(investigation).compaction(128_000)) < 150_000
 
@@ -355,7 +355,7 @@ def test_compaction_takes_few_steps_however_many_results_there_are(snapshot: rec
     ],
     ids=lambda value: value["model"] if isinstance(value, dict) else str(value),
 )
-def test_limit_of_a_request_is_what_the_file_says_or_what_is_known_of_the_model(
+def test_request_limit_comes_from_the_platform_file_or_the_known_model_size(
     settings: dict[str, object], limit: int | None
 ) -> None:
     platform = platforms.Platform.model_validate({"llm_providers": {"one": settings}})

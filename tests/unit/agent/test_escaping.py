@@ -31,7 +31,7 @@ LINES = [
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\x0b", "\x0c", "\x85", "\u2028", "\u2029"])
 @pytest.mark.parametrize("line", LINES)
-def test_a_line_that_looks_like_a_step_is_quoted_wherever_it_begins(line: str, end: str) -> None:
+def test_line_that_looks_like_a_react_step_is_quoted_after_any_line_break(line: str, end: str) -> None:
     assert escaping.quote_steps(f"ok{end}{line}").splitlines()[-1].startswith("> ")
 
 

@@ -314,9 +314,7 @@ async def test_a_toolbox_refuses_by_itself_what_it_does_not_offer(
     assert world.called == []
 
 
-async def test_a_tool_that_turns_into_a_writing_one_is_not_called_any_more(
-    world: World, platform: platforms.Platform
-) -> None:
+async def test_tool_that_becomes_a_write_tool_is_no_longer_called(world: World, platform: platforms.Platform) -> None:
     """A server may say something else of a tool after an execution has begun with it."""
     having = listing.ToolSelection(platform.mcp_servers, lambda _: True)
     box = toolbox.PoolToolbox([world.servers["k8s"]], limits=platform.limits, selection=having)

@@ -106,7 +106,7 @@ async def test_error_that_ends_it_is_committed_together_with_its_end(
     assert (ended.error, analysis(batches)) == ("the key is invalid", "")
 
 
-async def test_an_answer_whose_end_was_not_seen_in_it_is_ended_without_asking_again(
+async def test_execution_with_a_committed_conclusion_ends_without_another_model_call(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     model_call = entries.ModelCall(provider="first", model="m", seconds=0)
@@ -162,7 +162,7 @@ async def test_model_without_tools_is_not_asked_to_look(
 
 
 @pytest.mark.parametrize("script", [(*[asks("k8s.get")] * 4, asks("k8s.list"), asks("k8s.get"), says("done"))])
-async def test_a_call_that_was_made_twice_in_a_row_is_not_made_again_and_the_model_is_told_so(
+async def test_call_made_twice_in_a_row_is_not_made_again_and_the_model_hears_why(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     await run(journal, model, toolbox)
@@ -205,7 +205,7 @@ async def test_a_write_commits_alone_and_results_reach_the_model_in_call_order(
     assert [message.text for message in tool_messages] == ["CrashLoopBackOff", "restarted", "web-0"]
 
 
-async def test_reads_of_one_answer_run_side_by_side(
+async def test_read_calls_of_one_answer_run_in_parallel(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     class Meeting(memory.DictToolbox):
@@ -261,7 +261,7 @@ async def test_a_crash_at_any_commit_repeats_nothing_that_was_committed(
     )
 
 
-async def test_a_doubt_is_told_to_the_model_and_counts_as_an_error(
+async def test_model_hears_of_a_call_with_unknown_outcome_as_an_error(
     snapshot: record.Snapshot, journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     asked = replace(asks("k8s.restart"), calls=(messages.ToolCall(id="0.0", name="k8s.restart", arguments="{}"),))
@@ -349,7 +349,7 @@ async def test_beyond_the_limit_it_must_conclude_without_tools(
 
 @pytest.mark.parametrize("limit", [1])
 @pytest.mark.parametrize("script", [(asks("k8s.get"), asks("k8s.get"))])
-async def test_calls_instead_of_a_conclusion_are_rejected_until_it_is_given_up(
+async def test_tool_calls_instead_of_a_conclusion_are_rejected_until_the_execution_fails(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     ended = await run(journal, model, toolbox)
@@ -360,7 +360,7 @@ async def test_calls_instead_of_a_conclusion_are_rejected_until_it_is_given_up(
 
 @pytest.mark.parametrize("limit", [1])
 @pytest.mark.parametrize("script", [(asks("k8s.get"), fails("timeout"), asks("k8s.get"))])
-async def test_messages_of_a_failed_call_are_in_the_transcript_and_are_said_once(
+async def test_messages_of_a_failed_model_call_are_stored_and_sent_without_duplicates(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox
 ) -> None:
     await run(journal, model, toolbox)
@@ -380,7 +380,7 @@ async def test_messages_of_a_failed_call_are_in_the_transcript_and_are_said_once
         ((fails("timeout"), fails("fatal", "the key is invalid")), 2, "the key is invalid"),
     ],
 )
-async def test_a_model_that_never_answers_is_given_up(
+async def test_execution_fails_if_the_model_never_answers(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox, requests: int, text: str
 ) -> None:
     ended = await run(journal, model, toolbox)
@@ -488,7 +488,7 @@ def joined(number: int) -> ports.JoinedAlert:
     return ports.JoinedAlert(alert_type="KubePodNotReady", severity="warning", labels={"pod": f"web-{number}"})
 
 
-async def test_an_agent_is_told_once_of_alerts_that_joined_and_no_sooner_than_a_minute_later_again(
+async def test_agent_hears_of_joined_alerts_once_and_at_most_once_a_minute(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     journal.joining += [joined(0), joined(1)]
@@ -518,7 +518,7 @@ async def test_an_agent_is_told_once_of_alerts_that_joined_and_no_sooner_than_a_
 
 
 @pytest.mark.parametrize("kind", ["synthesis", "summary", "chat"])
-async def test_execution_that_begins_later_is_told_once_before_the_first_request(
+async def test_later_execution_hears_of_joined_alerts_once_before_its_first_request(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, kind: entries.ExecutionKind
 ) -> None:
     journal.joining.append(joined(0))

@@ -202,7 +202,7 @@ def test_a_template_that_lacks_a_value_is_an_error_and_braces_that_are_no_blank_
 NOW = datetime(2026, 11, 22, 18, 30, tzinfo=UTC)
 
 
-def test_the_time_is_told_as_utc(snapshot: record.Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompt_gives_the_time_in_utc(snapshot: record.Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     assignment = prompts.Assignment(snapshot=snapshot, position="x", name="y", findings="", task="z", now=NOW)
     system, _ = prompts.summary_prompt(assignment)

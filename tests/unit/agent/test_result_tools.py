@@ -114,7 +114,7 @@ async def test_model_reads_an_excerpt_and_finds_the_rest_with_tools_that_it_gets
     assert await journal.whole(ID, "0.0") == LONG
 
 
-async def test_requests_are_told_from_the_log_word_for_word(
+async def test_model_requests_are_rebuilt_from_the_log_word_for_word(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     script = (GETS, asks(("result.read", {"call": "0.0"})), CONCLUDES)
@@ -141,7 +141,7 @@ async def test_takeover_reads_the_same_and_calls_no_tool_again(
         assert len(box.called) == (count < 3)
 
 
-async def test_later_execution_looks_into_results_of_earlier_ones_excerpt_or_not(
+async def test_later_execution_reads_full_and_excerpted_results_of_earlier_executions(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     await run(journal, toolbox, asks(("k8s.log", {}), ("k8s.get", {})), CONCLUDES)
@@ -226,7 +226,7 @@ ARGUMENTS = st.one_of(
     suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture, hypothesis.HealthCheck.too_slow],
 )
 @hypothesis.given(asked=st.lists(st.tuples(st.sampled_from(OWN), ARGUMENTS), min_size=1, max_size=5))
-async def test_whatever_is_asked_is_answered_in_bounds_and_from_this_investigation_only(
+async def test_result_tools_answer_any_call_within_bounds_from_own_investigation_only(
     snapshot: record.Snapshot, asked: list[tuple[str, str]]
 ) -> None:
     box = memory.DictToolbox({"k8s.log": LONG, "k8s.get": "Running"})
@@ -319,7 +319,7 @@ async def test_allow_does_not_concern_these_tools_and_deny_takes_them_away(
     assert results(journal)["0.0"].text.partition("\n")[0].endswith("ask for less]" if not names else "any of them]")
 
 
-async def test_event_of_a_result_says_which_lines_it_shows(
+async def test_event_of_a_tool_result_names_the_lines_that_its_excerpt_shows(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     await run(journal, toolbox, GETS, CONCLUDES)

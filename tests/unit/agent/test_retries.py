@@ -78,7 +78,7 @@ def errors(journal: memory.MemoryJournal) -> list[str]:
 
 
 @pytest.mark.parametrize("retries", [0, 1, 10])
-async def test_it_is_exact_over_agents_side_by_side_and_the_stage_says_so(
+async def test_retry_budget_is_exact_over_parallel_agents_and_reported_by_the_stage(
     runtime: ports.Runtime, journal: memory.MemoryJournal, retries: int
 ) -> None:
     source = Provider(overloaded=1000)
@@ -93,7 +93,7 @@ async def test_it_is_exact_over_agents_side_by_side_and_the_stage_says_so(
 
 
 @pytest.mark.parametrize("fallbacks", [["second"]])
-async def test_it_counts_the_repeats_to_all_providers_and_beyond_it_none_is_asked(
+async def test_retry_budget_counts_retries_to_all_providers_and_allows_no_more(
     runtime: ports.Runtime, journal: memory.MemoryJournal
 ) -> None:
     first, second = Provider(overloaded=1000), Provider(overloaded=1000)
@@ -144,7 +144,7 @@ async def test_takeover_goes_on_counting_where_the_record_ends(
     ]
 
 
-async def test_a_question_has_its_own(runtime: ports.Runtime, journal: memory.MemoryJournal) -> None:
+async def test_each_question_has_its_own_retry_budget(runtime: ports.Runtime, journal: memory.MemoryJournal) -> None:
     await investigation.run(runtime=equipped(runtime, Provider(overloaded=3), retries=3), journal=journal)
     assert journal.record.runs[0].retries == 3
     await journal.commit(entries.RunStarted(run=1, question="Why?"), entries.RunStarted(run=2, question="Sure?"))

@@ -168,7 +168,7 @@ SINCE_CASES: dict[str, tuple[int, messages.Log, steps.Step]] = {
 
 
 @pytest.mark.parametrize(("since", "log", "step"), SINCE_CASES.values(), ids=SINCE_CASES)
-def test_failures_of_another_provider_are_not_held_against_the_one_that_is_asked_now(
+def test_failures_of_another_provider_do_not_count_against_the_current_provider(
     since: int, log: messages.Log, step: steps.Step
 ) -> None:
     rules = steps.Rules(limit=6, problem=unreadable, since=since)
@@ -223,12 +223,12 @@ def test_the_third_call_in_a_row_is_repeated_where_all_three_mean_the_same(
     ("names", "repeated"),
     [("g", False), ("gg", False), ("ggg", True), ("gggg", True), ("glg", False), ("gglg", False), ("gglgg", False)],
 )
-def test_a_call_in_between_begins_the_count_anew(names: str, repeated: bool) -> None:
+def test_different_call_in_between_restarts_the_repeat_count(names: str, repeated: bool) -> None:
     calls = [call(call_number, name={"g": "k8s.get", "l": "k8s.list"}[name]) for call_number, name in enumerate(names)]
     assert steps.is_repeated(made(*calls), calls[-1]) == repeated
 
 
-def test_calls_of_one_answer_count_in_their_order() -> None:
+def test_equal_calls_of_one_answer_are_counted_in_order() -> None:
     three = [messages.ToolCall(id=f"0.{index}", name="k8s.get", arguments="{}") for index in range(3)]
     log: messages.Log = [OPENING, asks(*three)]
     assert [steps.is_repeated(log, tool_call) for tool_call in three] == [False, False, True]

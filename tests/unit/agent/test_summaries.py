@@ -134,7 +134,7 @@ def read(model: memory.ScriptedModel) -> dict[str, str]:
     return {message.call_id: message.text for message in model.requests[-1].messages if message.role == "tool"}
 
 
-async def test_the_model_reads_the_summary_and_the_whole_is_kept(
+async def test_model_reads_the_summary_and_the_full_result_is_kept(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, summariser: Summariser, toolbox: memory.DictToolbox
 ) -> None:
     execution = await run(journal, model, summariser, toolbox)
@@ -179,7 +179,7 @@ async def test_so_many_are_summed_up_at_once_and_no_more(
     assert len(summarised(journal)) == 20
 
 
-async def test_a_summary_in_react_is_an_observation_whatever_it_says(
+async def test_summary_with_any_text_is_an_observation_in_react(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     (started,) = journal.facts
@@ -211,7 +211,7 @@ async def test_summariser_may_read_less_and_then_something_was_not_inspected(
 
 
 @pytest.mark.parametrize("crash", CRASHES)
-async def test_a_takeover_asks_for_no_summary_that_is_committed_and_calls_no_tool_for_one(
+async def test_takeover_repeats_no_committed_summary_and_calls_no_tool_for_a_summary(
     journal: memory.MemoryJournal,
     doomed_journal: ports.Journal,
     script: tuple[messages.Message, ...],
@@ -317,14 +317,14 @@ async def test_summariser_is_not_asked_once_the_lease_is_lost(
     assert summariser.requests == []
 
 
-async def test_summariser_tries_less_often_because_there_is_something_to_fall_back_on(
+async def test_summariser_requests_are_marked_as_having_a_fallback(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, summariser: Summariser, toolbox: memory.DictToolbox
 ) -> None:
     await run(journal, model, summariser, toolbox)
     assert [scope.has_fallback for scope in summariser.scopes] == [True] * 3
 
 
-async def test_summary_requests_are_told_from_the_log_word_for_word(
+async def test_summary_requests_are_rebuilt_from_the_log_word_for_word(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whichever of those side by side was committed first, and whatever became of it."""
@@ -374,7 +374,7 @@ async def test_result_task_arguments_and_answers_never_end_the_data_or_begin_som
     assert text.count("<!--") == 4
 
 
-async def test_the_last_turns_are_told_and_the_task_and_not_more_than_so_much(
+async def test_summary_request_contains_the_task_and_a_limited_part_of_the_last_turns(
     journal: memory.MemoryJournal, summariser: Summariser, toolbox: memory.DictToolbox
 ) -> None:
     turns = [
@@ -393,7 +393,7 @@ async def test_the_last_turns_are_told_and_the_task_and_not_more_than_so_much(
     assert len(text) < len(LONG) + summaries.CONVERSATION_MAX + 1000
 
 
-async def test_it_is_streamed_under_the_id_of_its_event(
+async def test_summary_is_streamed_under_the_id_of_its_event(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, summariser: Summariser, toolbox: memory.DictToolbox
 ) -> None:
     partial_events: list[streams.PartialEvent] = []
@@ -424,7 +424,7 @@ def logged(seq: int, fact: entries.Entry) -> entries.Logged:
     return entries.Logged(seq=seq, at=datetime.now(UTC), claim=1, run=0, stage="", execution=ID, entry=fact)
 
 
-def test_an_event_tells_why_there_is_no_summary() -> None:
+def test_event_reports_why_a_summary_failed() -> None:
     failure = messages.Failure(kind="fatal", text="503")
     call = entries.ModelCall(provider="p", model="m", seconds=1.0)
     entry = entries.ToolSummarised(
@@ -452,7 +452,7 @@ def settings(**summarization: Any) -> platforms.Platform:
     )
 
 
-def test_result_over_the_threshold_is_due_and_a_shorter_one_is_not() -> None:
+def test_only_result_over_the_threshold_is_due_for_a_summary() -> None:
     platform = settings(mode="summary")
     assert summaries.due(settings(), server="k8s", provider="first", length=10**7) is None, "an excerpt is the default"
     assert summaries.due(platform, server="k8s", provider="first", length=20_000) is None
@@ -469,7 +469,7 @@ def test_result_over_the_threshold_is_due_and_a_shorter_one_is_not() -> None:
 @pytest.mark.parametrize(
     ("provider", "reads"), [("first", 40_000), ("shown", 4_000), ("narrow", 12_000), ("unknown", 40_000)]
 )
-def test_a_summary_is_made_of_as_much_as_its_provider_takes(provider: str, reads: int) -> None:
+def test_summary_reads_as_much_of_a_result_as_its_provider_accepts(provider: str, reads: int) -> None:
     platform = settings(mode="summary")
     platform.llm_providers["narrow"] = platform.llm_providers["narrow"].model_copy(update={"context_tokens": 8_000})
     platform.llm_providers["shown"] = platform.llm_providers["shown"].model_copy(
@@ -480,7 +480,7 @@ def test_a_summary_is_made_of_as_much_as_its_provider_takes(provider: str, reads
     assert wanted.reads == reads
 
 
-def test_provider_is_shown_of_a_result_what_it_says_and_else_what_holds_for_all() -> None:
+def test_shown_result_length_comes_from_the_provider_or_the_general_default() -> None:
     platform = settings()
     assert context_windows.result_characters(platform, "first") == 64 * 1024
     assert context_windows.result_characters(platform, "shown") == 120_000
@@ -492,7 +492,7 @@ def test_provider_is_shown_of_a_result_what_it_says_and_else_what_holds_for_all(
     tokens=st.integers(min_value=1, max_value=10),
     instead_of=st.integers(min_value=0, max_value=100),
 )
-def test_whatever_is_taken_for_a_summary_is_short_and_says_something(text: str, tokens: int, instead_of: int) -> None:
+def test_accepted_summary_is_short_and_not_empty(text: str, tokens: int, instead_of: int) -> None:
     summary = summaries.read(says(text), due(tokens=tokens), instead_of="x" * instead_of)
     if isinstance(summary, str):
         assert summary == text.strip() != ""

@@ -49,7 +49,7 @@ def load(folder: Path, name: str) -> Any:
         ("TimedOut", "timed_out", "failed"),
     ],
 )
-def test_a_phase_has_one_status_for_each_client(
+def test_each_phase_maps_to_one_status_per_client(
     phase: investigations.Phase, session: statuses.Session, processing: statuses.Processing
 ) -> None:
     assert statuses.INVESTIGATIONS[phase] == (session, processing)
@@ -77,7 +77,7 @@ def test_every_phase_and_every_status_is_in_the_table() -> None:
         ("Skipped", "skipped", False),
     ],
 )
-def test_a_stage_has_one_status_and_a_mark_for_errors(
+def test_stage_outcome_maps_to_one_status_and_an_error_flag(
     outcome: entries.StageOutcome | None, status: str, has_errors: bool
 ) -> None:
     assert statuses.stage_status("a", {"a": outcome}, ended=True) == (status, has_errors)
@@ -372,7 +372,7 @@ def test_a_stage_output_has_the_fields_of_the_founding_documents(
         assert output["error_details"]["exception_message"] == output["error"]
 
 
-def test_several_agents_have_one_joined_analysis_and_one_output_each() -> None:
+def test_parallel_agents_have_one_joined_analysis_and_one_output_each() -> None:
     agents = [
         execution("b", stage="analysis", index=1, name="A-2", outcome="TimedOut", error="too late"),
         execution("a", stage="analysis", index=0, name="A-1"),

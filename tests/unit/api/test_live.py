@@ -46,7 +46,7 @@ def applied(pieces: list[payloads.Piece], before: str = "") -> str:
 
 @hypothesis.given(texts=strategies.lists(in_any_text, max_size=4), moved=strategies.integers(0, 300))
 @hypothesis.settings(deadline=None, max_examples=50)
-def test_whatever_is_told_fits_into_payloads_and_comes_out_of_them_as_it_was(texts: list[str], moved: int) -> None:
+def test_text_pieces_fit_into_payloads_and_are_decoded_unchanged(texts: list[str], moved: int) -> None:
     pieces = [replace(PIECE, event=f"e.{index}.text", text=text) for index, text in enumerate(texts)]
     ids = [UUID(int=number) for number in range(moved)]
     encoded = payloads.encode(pieces, ids)
@@ -65,7 +65,7 @@ def test_whatever_is_told_fits_into_payloads_and_comes_out_of_them_as_it_was(tex
     ["", "x", "[]", '{"v":2,"p":[["as nobody knows"]],"m":[]}', '{"v":1}', "[" * 7000],
     ids=lambda text: text[:9],
 )
-def test_payload_of_another_version_says_nothing(payload: str) -> None:
+def test_payload_of_another_version_is_ignored(payload: str) -> None:
     assert payloads.decode(payload) == ([], [])
 
 
@@ -99,7 +99,7 @@ def nearly_right(draw: strategies.DrawFn) -> object:
     moved=strategies.one_of(any_json, strategies.lists(any_json, max_size=4)),
 )
 @hypothesis.settings(deadline=None)
-def test_whatever_somebody_says_is_taken_as_far_as_tarsy_could_have_said_it(rows: list[object], moved: object) -> None:
+def test_only_payload_rows_that_tarsy_can_have_sent_are_accepted(rows: list[object], moved: object) -> None:
     """And what is told of it can be sent, and said again."""
     heard: list[payloads.Piece] = []
     database = databases.Database("postgresql://nobody@127.0.0.1:1/none")  # never asked
@@ -117,7 +117,7 @@ def test_whatever_somebody_says_is_taken_as_far_as_tarsy_could_have_said_it(rows
 
 
 @pytest.mark.leaps
-async def test_the_text_so_far_is_asked_for_once_a_second_however_often_somebody_begins_to_watch(
+async def test_text_so_far_is_requested_once_a_second_for_any_number_of_new_watchers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hint_payloads: list[str] = []
@@ -142,7 +142,7 @@ async def test_the_text_so_far_is_asked_for_once_a_second_however_often_somebody
     running.cancel()
 
 
-async def test_a_long_react_answer_is_read_beside_the_loop_and_what_comes_meanwhile_is_told_then(
+async def test_long_react_answer_is_parsed_off_the_event_loop_and_loses_no_later_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     speaker = text_streams.TextSender(
@@ -215,7 +215,7 @@ async def test_watcher_hears_only_of_what_it_watches(watching: Watching) -> None
     assert watching.moved == [ID]
 
 
-async def test_repeated_piece_is_told_as_far_as_it_is_news(watching: Watching) -> None:
+async def test_only_the_new_part_of_a_repeated_piece_is_passed_on(watching: Watching) -> None:
     long = "It is its memory limit. " * 1000
     watching.hear(at(0, long))
     watching.hear(at(0, long))
@@ -240,7 +240,7 @@ async def test_pieces_after_a_possible_gap_do_not_count_before_the_text_so_far_i
     assert applied(watching.pieces) == "It is CPU."
 
 
-async def test_an_event_that_is_over_is_told_once_where_it_was_known(watching: Watching) -> None:
+async def test_end_of_a_live_event_is_reported_once_where_the_event_was_known(watching: Watching) -> None:
     watching.hear(at(0, "It is"), at(5, "", "over"), at(5, "", "over"))
     assert watching.pieces == [at(0, "It is"), at(5, "", "over")]
 

@@ -37,7 +37,7 @@ async def full(slots: concurrency.NotificationSlots) -> AsyncExitStack:
     return held
 
 
-async def test_a_burst_is_taken_one_after_another() -> None:
+async def test_burst_of_notifications_is_accepted_in_sequence() -> None:
     slots = concurrency.NotificationSlots(clock=time.monotonic)
     rounds = 4
     count = rounds * concurrency.ALERTS_AT_ONCE
@@ -84,7 +84,7 @@ async def test_senders_that_come_again_at_the_same_time_begin_no_other_burst() -
     assert waves == [concurrency.BURST_SECONDS, *[concurrency.WAIT_SECONDS] * 4]
 
 
-async def test_large_notifications_of_a_pair_are_taken_one_after_another() -> None:
+async def test_large_notifications_of_a_pair_are_accepted_in_sequence() -> None:
     slots = concurrency.NotificationSlots(clock=time.monotonic)
     pair = await asyncio.gather(*(take(slots, LARGE, seconds=0.6) for _ in range(2)))
     assert pair == ["taken after 0 s", "taken after 0.6 s"]
@@ -106,7 +106,7 @@ async def statuses(app: types.ASGIApp, *paths: str) -> list[tuple[int, bytes]]:
     return answers
 
 
-async def test_one_notification_of_a_flood_waits_and_the_others_are_refused_unread() -> None:
+async def test_one_notification_of_a_flood_waits_and_others_are_refused_without_reading() -> None:
     slots = concurrency.NotificationSlots(clock=time.monotonic)
     served = []
 

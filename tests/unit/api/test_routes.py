@@ -17,7 +17,7 @@ def application() -> app.Application:
     return made
 
 
-def test_every_route_first_refuses_other_machines_if_only_this_one_is_served(application: app.Application) -> None:
+def test_every_route_first_checks_for_local_callers(application: app.Application) -> None:
     routes = [route for route in application.router.routes if isinstance(route, routing.APIRoute)]
     assert len(routes) > 60
     for route in routes:

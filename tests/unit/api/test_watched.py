@@ -75,7 +75,7 @@ async def ask(*tries: tuple[Step, ...], **limits: object) -> list[tuple[str, str
     return stream.received
 
 
-async def test_text_and_thoughts_are_told_as_they_come_and_in_their_order() -> None:
+async def test_text_and_thoughts_are_streamed_immediately_and_in_order() -> None:
     call = provider.Call("k8s.get", "{}")
     chunks = (provider.Thinking("hm"), provider.Text("It "), call, provider.Thinking("so"), provider.Text("is"), FINISH)
     assert await ask(chunks) == [("thinking", "hm"), ("text", "It "), ("thinking", "so"), ("text", "is")]
@@ -86,7 +86,7 @@ async def test_text_and_thoughts_are_told_as_they_come_and_in_their_order() -> N
     [(provider.Text("half"), provider.RetryableError("503")), (provider.Text("half"),), (provider.Text(" "), FINISH)],
     ids=["refused", "cut off", "empty"],
 )
-async def test_repeated_request_is_told_before_the_next_try(first: tuple[Step, ...]) -> None:
+async def test_repeated_request_is_streamed_before_the_next_attempt(first: tuple[Step, ...]) -> None:
     received = await ask(first, (provider.Text("whole"), FINISH))
     assert [kind for kind, _ in received] == ["text", "again", "text"]
     assert received[-1] == ("text", "whole")
@@ -95,7 +95,7 @@ async def test_repeated_request_is_told_before_the_next_try(first: tuple[Step, .
 @pytest.mark.parametrize(
     ("last", "kind"), [(provider.RejectedError("blocked"), "rejected"), (provider.FatalError("no key"), "fatal")]
 )
-async def test_answer_that_is_not_asked_for_again_is_not_told_to_be(last: Step, kind: str) -> None:
+async def test_failed_answer_without_retry_is_not_streamed_as_repeated(last: Step, kind: str) -> None:
     assert await ask((provider.Text("half"), last)) == [("text", "half"), ("failed", kind)]
 
 
@@ -168,7 +168,7 @@ async def test_partial_events_of_each_call_stand_in_the_timeline_under_the_same_
 
 
 @pytest.mark.parametrize("script", [(thinks("It is out of memory."),)])
-async def test_a_turn_is_over_once_its_answer_is_committed(
+async def test_streamed_turn_ends_once_its_answer_is_committed(
     journal: memory.MemoryJournal, watching: Watching, start: Run
 ) -> None:
     await start()
@@ -178,7 +178,7 @@ async def test_a_turn_is_over_once_its_answer_is_committed(
 
 
 @pytest.mark.parametrize("script", [(messages.Failure(kind="rejected", text="blocked"), thinks("It is memory."))])
-async def test_a_turn_without_an_answer_is_over_once_that_is_committed_and_the_next_has_its_own_number(
+async def test_failed_turn_ends_once_committed_and_the_next_turn_has_its_own_number(
     journal: memory.MemoryJournal, watching: Watching, start: Run
 ) -> None:
     await start()
@@ -222,7 +222,7 @@ class Hanging:
         raise AssertionError
 
 
-async def test_a_turn_that_is_cancelled_is_over_then(
+async def test_cancelled_turn_ends_its_stream_on_cancellation(
     runtime: ports.Runtime, journal: memory.MemoryJournal, watching: Watching
 ) -> None:
     cut_off = replace(runtime, open_stream=watching.open_stream, model=lambda _: Hanging())

@@ -58,7 +58,7 @@ async def test_an_answer_is_asked_for_again_when_it_no_longer_holds(
     assert answers.cached(b"another", oracle) is None
 
 
-async def test_a_yes_that_is_used_is_asked_for_again_before_it_ends_and_nobody_waits_for_it(
+async def test_approval_in_use_is_renewed_before_it_expires_and_delays_no_caller(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     assert await answers.get(b"k", oracle, caller="x") == "yes"
@@ -82,7 +82,7 @@ async def test_a_yes_that_is_used_is_asked_for_again_before_it_ends_and_nobody_w
         assert oracle.asked == asked, "a no is not renewed"
 
 
-async def test_a_yes_is_never_older_than_it_may_be_whatever_becomes_of_its_renewal(
+async def test_approval_is_never_used_after_its_expiry_even_if_its_renewal_fails(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     await answers.get(b"k", oracle, caller="x")
@@ -107,7 +107,7 @@ async def test_a_yes_is_never_older_than_it_may_be_whatever_becomes_of_its_renew
     assert await answers.get(b"k", oracle, caller="x") is None
 
 
-async def test_those_who_ask_at_once_are_answered_once_and_who_gives_up_takes_it_from_nobody(
+async def test_concurrent_callers_share_one_lookup_and_a_cancelled_caller_affects_no_other(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     oracle.open.clear()
@@ -121,7 +121,7 @@ async def test_those_who_ask_at_once_are_answered_once_and_who_gives_up_takes_it
     assert oracle.asked == 1
 
 
-async def test_an_error_is_told_to_those_who_wait_and_kept_for_nobody(
+async def test_lookup_error_is_raised_to_waiting_callers_and_not_cached(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     oracle.answer = RuntimeError("away")
@@ -132,7 +132,7 @@ async def test_an_error_is_told_to_those_who_wait_and_kept_for_nobody(
     assert oracle.asked == 2
 
 
-async def test_answer_with_no_time_to_hold_is_for_those_alone_who_wait(
+async def test_answer_without_lifetime_is_given_only_to_waiting_callers(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     oracle.answer = single_flight.Answer(value="yes", seconds=0)
@@ -143,7 +143,7 @@ async def test_answer_with_no_time_to_hold_is_for_those_alone_who_wait(
 
 
 @pytest.mark.leaps
-async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it(
+async def test_slow_lookup_times_out_together_with_the_lookups_waiting_behind_it(
     oracle: Oracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(single_flight, "LOOKUPS_MAX", 2)
@@ -156,7 +156,7 @@ async def test_a_question_that_takes_long_is_given_up_and_so_are_those_behind_it
     assert [type(outcome) for outcome in outcomes] == [TimeoutError] * 6
 
 
-async def test_caller_that_asks_much_takes_no_slot_of_another_or_of_a_known_caller(
+async def test_caller_with_many_lookups_takes_no_slot_of_another_or_a_known_caller(
     oracle: Oracle, answers: single_flight.Cache[str]
 ) -> None:
     await answers.get(b"jane", oracle, caller="here")
@@ -177,7 +177,7 @@ async def test_caller_that_asks_much_takes_no_slot_of_another_or_of_a_known_call
     assert not answers._caller_slots, "nobody is remembered for having asked"
 
 
-async def test_refusals_crowd_out_nobody_who_is_let_in(
+async def test_cached_refusals_evict_no_cached_approval(
     oracle: Oracle, answers: single_flight.Cache[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(single_flight, "ANSWERS_MAX", 3)

@@ -32,7 +32,7 @@ def token_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_token_is_for_the_namespaces_of_its_entry_and_the_variables_for_the_default_one(token_file: Path) -> None:
+def test_token_is_valid_for_its_listed_namespaces_and_environment_token_for_default(token_file: Path) -> None:
     tokens = load((token_file, ["team-a", "shop"]))
     assert namespaces(tokens, OWN) == {"tarsy"}
     assert namespaces(tokens, "team-a's-token") == {"team-a", "shop"}

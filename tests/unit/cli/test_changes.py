@@ -24,7 +24,9 @@ class Interrupting:
         return self
 
 
-def test_ctrl_c_at_any_point_of_waiting_for_a_change_is_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_at_any_point_of_waiting_for_a_change_raises_only_keyboard_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(changes, "TICK_SECONDS", 0.0)
     for at in range(1, 10_000):
         watch = changes.Watch(kubectl.Kubectl(), "shop", "web")

@@ -87,7 +87,7 @@ def test_a_table_is_aligned_also_with_wide_letters() -> None:
 
 @pytest.mark.parametrize("form", ["json", "yaml", "jsonl"])
 @pytest.mark.parametrize("pages", [[], [[{"a": 1}]], [[{"a": 1}, {"b": [2]}], [{"c": "x\ny"}]]])
-def test_pages_of_a_list_are_one_document(
+def test_pages_of_a_list_are_printed_as_one_document(
     form: str, pages: list[list[Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     items = formats.Items(form)
@@ -128,7 +128,7 @@ def test_kubectl_failure_has_an_exit_code(stderr: str, kind: type[failures.Failu
     assert "noise" not in error.message
 
 
-def test_events_of_a_stream_are_read_and_a_cut_one_is_left_out() -> None:
+def test_stream_events_are_read_and_an_incomplete_event_is_left_out() -> None:
     lines: Iterator[bytes] = iter(
         b': comment\n\nevent: stream.chunk\nid: 7\ndata: {"a": 1}\n\nevent: x\ndata: {"b"'.splitlines(keepends=True)
     )
@@ -136,7 +136,7 @@ def test_events_of_a_stream_are_read_and_a_cut_one_is_left_out() -> None:
     assert list(remote.read_events(lines)) == [remote.LiveEvent(type="stream.chunk", id="7", data={"a": 1})]
 
 
-def test_a_wrong_name_gets_the_nearest_ones() -> None:
+def test_unknown_name_is_reported_with_the_nearest_names() -> None:
     message = sessions.unknown("investigation web-carsh", "web-carsh", ["web-crash", "db-crash", "other"])
 
     assert message.startswith("There is no investigation web-carsh. The nearest: web-crash")

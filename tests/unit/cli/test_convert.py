@@ -111,7 +111,7 @@ def test_strategies_stay_where_the_documents_have_them() -> None:
     assert "iteration_strategy" not in agents["k8s"]
 
 
-def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
+def test_every_setting_of_the_go_version_is_converted_or_named() -> None:
     converted = made_of("tarsy", "llm-providers")
     platform = yaml.safe_load(converted.texts["tarsy.yaml"])
     assert platform["defaults"] == {
@@ -176,7 +176,7 @@ def test_every_setting_of_the_go_version_finds_its_place_or_is_named() -> None:
     )
 
 
-def test_setting_that_has_no_place_is_named_with_file_and_line() -> None:
+def test_unsupported_setting_is_named_with_file_and_line() -> None:
     converted = made_of("tarsy", "llm-providers")
     notes = {str(note).removeprefix(f"{FOUNDING}/") for note in converted.notes}
     for location in (
@@ -212,7 +212,7 @@ def test_the_transport_of_a_server_keeps_all_but_a_token_that_is_written_there()
     assert "s3cret-token" not in notes
 
 
-def test_runbooks_find_their_places_and_what_stands_beside_them_is_named() -> None:
+def test_runbook_settings_are_converted_and_unsupported_settings_beside_them_named() -> None:
     text = (
         "system:\n"
         "  github: {token_env: GITHUB_TOKEN, app_id: 5}\n"
@@ -379,7 +379,7 @@ def test_the_alert_types_of_built_in_chains_are_taken() -> None:
     ]
 
 
-def test_gap_of_a_chain_is_told_in_the_documents_words() -> None:
+def test_gap_of_a_chain_is_reported_in_the_documented_words() -> None:
     text = (
         "agent_chains:\n"
         "  incomplete-chain: {alert_types: [x], stages: [{name: a}]}\n"
@@ -400,7 +400,7 @@ def test_gap_of_a_chain_is_told_in_the_documents_words() -> None:
         assert refused(f"agent_chains: {{a: {chain_text}}}") == [f"f0:1: Chain structure errors: Chain 'a' {sentence}"]
 
 
-def test_all_that_is_refused_is_told_at_once() -> None:
+def test_all_conversion_problems_are_reported_at_once() -> None:
     text = (
         "agent_chains:\n"
         "  kubernetes-agent-chain: {alert_types: [x], stages: [{name: b, agent: c}]}\n"
@@ -425,11 +425,11 @@ def test_all_that_is_refused_is_told_at_once() -> None:
         ("defaults: {llm_backend: langchain}\n", "react"),
     ],
 )
-def test_a_chain_without_a_strategy_gets_the_default_of_then(settings: str, strategies: str) -> None:
+def test_chain_without_strategy_gets_the_default_of_the_go_version(settings: str, strategies: str) -> None:
     assert chain(settings + CHAIN % "KubernetesAgent")["iterationStrategy"] == strategies
 
 
-def test_agents_without_a_strategy_in_a_mixed_chain_get_the_default_of_then() -> None:
+def test_agents_without_strategy_in_a_mixed_chain_get_the_default_of_the_go_version() -> None:
     text = "agents: {own: {iteration_strategy: react-stage}, none: {}}\n"
     stages = "[{name: a, agent: own}, {name: b, agent: none}, {name: c, agents: [own, none, SynthesisAgent]}]"
     spec = chain(text + f"agent_chains: {{a: {{alert_types: [x], stages: {stages}}}}}")
@@ -496,7 +496,7 @@ def changed(document: Any, location: tuple[Any, ...], value: object) -> Any:
     return changed_document
 
 
-def test_whatever_stands_at_each_place_is_converted_or_refused() -> None:
+def test_any_value_of_each_setting_is_converted_or_refused() -> None:
     for example in EXAMPLES:
         read = files.parse(example, file="f")[0].value
         for number, location in enumerate(places(read)[1:]):

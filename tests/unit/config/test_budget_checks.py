@@ -110,7 +110,7 @@ def problems(budget: dict[str, Any], *, agents: dict[str, Any] | None = None, **
         ({"tokens": 0}, {"mine": GOOGLE}, ["budgets.b.tokens: Input should be greater than or equal to 1"]),
     ],
 )
-def test_budget_that_cannot_be_kept_is_refused(
+def test_budget_that_cannot_be_enforced_is_refused(
     budget: dict[str, Any], providers: dict[str, dict[str, Any]], expected: list[str]
 ) -> None:
     assert problems(budget, **providers) == expected
@@ -158,7 +158,7 @@ NATIVE = "is asked for native tools, whose tokens are in no request"
         *("no limit of answers", "a fallback"),
     ],
 )
-def test_chain_whose_requests_have_no_maximum_is_not_ready_under_a_budget(
+def test_chain_with_unlimited_requests_is_not_ready_under_a_budget(
     budget: dict[str, Any], spec: dict[str, Any], reference: str, warning: str
 ) -> None:
     platform = platforms.Platform.model_validate(

@@ -23,7 +23,7 @@ def laid(tmp_path: Path, text: str) -> platforms.Platform:
     return loader.platform_file(file)
 
 
-def test_one_agent_has_the_one_server_and_two_follow_on_its_work_if_there_is_no_file() -> None:
+def test_built_in_platform_has_one_agent_with_one_server_and_two_agents_that_follow() -> None:
     platform = loader.platform_file(None)
     assert platform.agents.keys() == {"KubernetesAgent", resolve.SYNTHESIS_AGENT, resolve.CHAT_AGENT}
     assert platform.agents["KubernetesAgent"] == platforms.Agent(mcp_servers=["kubernetes-server"])
@@ -46,11 +46,11 @@ def test_one_agent_has_the_one_server_and_two_follow_on_its_work_if_there_is_no_
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "{}", "limits: {tool_call: 60s}"])
-def test_a_file_that_says_nothing_changes_nothing(tmp_path: Path, text: str) -> None:
+def test_empty_platform_file_changes_nothing(tmp_path: Path, text: str) -> None:
     assert laid(tmp_path, text) == loader.platform_file(None)
 
 
-def test_the_shipped_file_says_what_is_built_in() -> None:
+def test_shipped_platform_file_equals_the_built_in_settings() -> None:
     shipped, builtin = loader.platform_file(ROOT / "config/tarsy.yaml"), loader.platform_file(None)
     same = {"llm_providers", "mcp_servers", "agents", "defaults", "limits", "queue"}
     assert shipped.model_dump(include=same) == builtin.model_dump(include=same)
@@ -81,12 +81,12 @@ def test_null_takes_the_builtin_server_out_and_from_the_builtin_agent(tmp_path: 
         ),
     ],
 )
-def test_null_takes_out_nothing_else(tmp_path: Path, text: str, message: str) -> None:
+def test_null_is_refused_except_for_an_unreferenced_built_in_server(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(loader.ConfigError, match=message):
         laid(tmp_path, text)
 
 
-def test_the_same_name_replaces_whole_and_the_others_stay(tmp_path: Path) -> None:
+def test_entry_of_the_same_name_is_replaced_completely_and_the_others_stay(tmp_path: Path) -> None:
     builtin = loader.platform_file(None)
     platform = laid(
         tmp_path,
@@ -104,7 +104,7 @@ def test_the_same_name_replaces_whole_and_the_others_stay(tmp_path: Path) -> Non
     assert platform.llm_providers == builtin.llm_providers
 
 
-def test_defaults_are_laid_over_one_by_one(tmp_path: Path) -> None:
+def test_defaults_are_overridden_one_by_one(tmp_path: Path) -> None:
     defaults = laid(tmp_path, "defaults: {max_iterations: 3}").defaults
     assert (defaults.max_iterations, defaults.llm_provider) == (3, "google-default")
 

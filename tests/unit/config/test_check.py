@@ -104,7 +104,7 @@ def test_a_chain_that_has_a_type_keeps_it_against_another_of_its_second(
         assert index(order).chain_for("A").metadata.name == owner
 
 
-def test_chains_of_one_second_are_told_apart_by_name_for_good(index: Indexer) -> None:
+def test_conflict_of_chains_created_in_the_same_second_is_decided_by_name_for_good(index: Indexer) -> None:
     """A decision stays the same once it stands in the objects: no type goes to and fro."""
     agent_chains = [make_chain("a", "A"), make_chain("b", "A", "B"), make_chain("c", "B")]
     for order in itertools.permutations(agent_chains):
@@ -171,7 +171,7 @@ def test_a_type_that_no_chain_takes_is_refused_with_those_there_are(
         ),
     ],
 )
-def test_a_chain_whose_references_are_missing_or_unusable_is_accepted_but_not_ready(
+def test_chain_with_missing_or_unusable_references_is_accepted_but_not_ready(
     index: Indexer, stage: dict[str, Any], reason: str, message: str
 ) -> None:
     mine = make_chain("mine", "A", **stage)
@@ -209,7 +209,7 @@ def test_a_chain_that_is_rejected_cannot_be_had_by_its_name_either(index: Indexe
         ({"mcpServers": ["k8s", "disk"]}, "MCP server 'disk'. Available MCP servers: k8s"),
     ],
 )
-def test_gap_of_an_agent_of_the_chains_own_is_told_once_and_at_the_agent(
+def test_gap_of_a_chains_own_agent_is_reported_once_and_at_the_agent(
     index: Indexer, own: dict[str, Any], missing: str, used: bool
 ) -> None:
     mine = make_chain("mine", "A", agent="Local" if used else "KubernetesAgent")
@@ -220,7 +220,7 @@ def test_gap_of_an_agent_of_the_chains_own_is_told_once_and_at_the_agent(
     )
 
 
-def test_problems_of_several_stages_are_told_at_once_and_never_twice(index: Indexer) -> None:
+def test_problems_of_several_stages_are_reported_together_and_never_twice(index: Indexer) -> None:
     mine = make_chain("mine", "A")
     look = mine.spec.stages[0]
     changes = [{"llm_provider": "second"}, {"llm_provider": "second"}, {"name": "end", "agent": "Nobody"}, {}]
@@ -288,7 +288,7 @@ def test_unknown_name_is_reported_at_its_block_even_if_the_block_has_no_effect(
         "told once of both",
     ],
 )
-def test_a_provider_that_cannot_be_used_is_told_where_it_would_be(
+def test_unusable_provider_is_reported_at_each_place_of_use(
     index: Indexer, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
     mine = with_spec(make_chain("mine", "A", **stage), **spec)
@@ -313,7 +313,7 @@ OFF = {"executiveSummary": {"enabled": False}, "chat": {"enabled": False}}
         ({}, {"executiveSummary": {"llmProvider": "second"}}, []),
     ],
 )
-def test_platforms_provider_must_be_usable_for_an_agent_without_one_of_its_own(
+def test_default_provider_must_be_usable_for_an_agent_without_its_own_provider(
     platform: platforms.Platform, stage: dict[str, Any], spec: dict[str, Any], places: list[str]
 ) -> None:
     """The chain's provider is for its stages: what follows them does not borrow it.

@@ -75,7 +75,7 @@ def test_mutation_of_a_platform_file_is_reported_with_its_line(old: str, new: st
     assert "AIza" not in "".join(problems)
 
 
-def test_every_problem_is_told_at_once(builtin: platforms.Platform) -> None:
+def test_every_problem_is_reported_at_once(builtin: platforms.Platform) -> None:
     """Twelve changes in twelve lines, of form, of names and of rules alike."""
     text, expected = mutations.CHAIN, set()
     for old, new in [
@@ -99,7 +99,7 @@ def test_every_problem_is_told_at_once(builtin: platforms.Platform) -> None:
 
 
 @pytest.mark.parametrize(("written", "seconds"), [("5m", 300), ("1h30m", 5400), ('"300"', 300), ("0s", None)])
-def test_duration_where_seconds_are_expected_is_told_as_their_number(
+def test_duration_in_place_of_seconds_is_refused_with_the_number_of_seconds(
     builtin: platforms.Platform, written: str, seconds: int | None
 ) -> None:
     text, line = mutations.mutated(mutations.CHAIN, "    timeoutSeconds: 300", f"    timeoutSeconds: {written}")
@@ -107,14 +107,14 @@ def test_duration_where_seconds_are_expected_is_told_as_their_number(
     assert linted(text, builtin) == [f"f:{line}: spec.stages.0.timeoutSeconds: {why}"]
 
 
-def test_broken_setting_is_not_told_to_be_missing() -> None:
+def test_broken_setting_is_not_reported_as_missing() -> None:
     text, _ = mutations.mutated(mutations.PLATFORM, "    type: google", "    type: gemini")
     assert len(checked(text)) == 1, "who refers to the provider is right"
     text, _ = mutations.mutated(mutations.PLATFORM, "\nmcp_servers:\n", "\nmcp_servers: 3\nx:\n")
     assert not any("unknown MCP server" in problem for problem in checked(text))
 
 
-def test_chains_of_one_namespace_are_told_what_they_have_in_common(builtin: platforms.Platform) -> None:
+def test_alert_type_conflict_is_reported_for_chains_of_one_namespace(builtin: platforms.Platform) -> None:
     other = mutations.CHAIN.replace("  name: pod-crash", "  name: other").replace("KubePodNotReady", "Other")
     first = mutations.CHAIN.count("\n") + 2
     (problem,) = linted(f"{mutations.CHAIN}---\n{other}", builtin)
@@ -140,7 +140,7 @@ def test_a_list_of_chains_is_looked_into(builtin: platforms.Platform) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "3", "[]", "kind: AgentChain", "kind: AgentChain\nmetadata: 3\nspec: [1]"])
-def test_document_that_is_no_chain_is_told(text: str, builtin: platforms.Platform) -> None:
+def test_document_that_is_not_a_chain_is_reported(text: str, builtin: platforms.Platform) -> None:
     assert linted(text, builtin)
 
 
@@ -181,7 +181,7 @@ def test_reference_of_a_chain_without_a_name_has_a_subject(builtin: platforms.Pl
 
 @pytest.mark.parametrize("kind", ["chain", "platform"])
 @given(data=st.data())
-def test_whatever_is_written_is_taken_or_told_with_a_line(kind: str, data: st.DataObject) -> None:
+def test_any_written_value_is_accepted_or_reported_with_its_line(kind: str, data: st.DataObject) -> None:
     text = mutations.CHAIN if kind == "chain" else mutations.PLATFORM
     read = yaml.safe_load(text)
     for _ in range(data.draw(st.integers(1, 3))):

@@ -76,7 +76,7 @@ CHOICES = st.fixed_dictionaries({}, optional={"allow": PATTERNS, "deny": PATTERN
     own=st.booleans(),
     write=st.lists(st.sampled_from(["*", "delete", "r?n"]), max_size=2),
 )
-def test_whatever_the_levels_say_each_only_takes_away(
+def test_each_tool_filter_level_only_removes_tools(
     levels: tuple[dict[str, Any], ...], own: bool, write: Sequence[str]
 ) -> None:
     """Over all levels at once: what is left is what each one by itself leaves."""
@@ -161,9 +161,7 @@ def selected(mcp: dict[str, Any]) -> list[resolve.ResolvedAgent]:
         ({"tools": {"allow": ["k8s.get"]}}, [("k8s",), ("prom",), (), ()]),
     ],
 )
-def test_agent_gains_no_server_by_an_alert_but_one_that_is_selectable(
-    mcp: dict[str, Any], servers: list[tuple[str, ...]]
-) -> None:
+def test_alert_adds_only_selectable_servers_to_an_agent(mcp: dict[str, Any], servers: list[tuple[str, ...]]) -> None:
     agents = selected(mcp)
     assert [agent.servers for agent in agents] == servers
     for agent in agents:
@@ -260,9 +258,7 @@ ALL = "Available tools: k8s.get, k8s.list, k8s.pods.log, prom.query"
         ({}, None),
     ],
 )
-def test_name_in_an_alert_that_is_not_there_is_told_with_what_there_is(
-    mcp: dict[str, Any], problem: str | None
-) -> None:
+def test_unknown_name_in_an_alert_is_refused_with_the_available_names(mcp: dict[str, Any], problem: str | None) -> None:
     """Nothing is known of a server that has not been connected to yet (web), and nothing is refused."""
     asked = investigations.MCP.model_validate(mcp)
     refusal = grants.selection_problem(asked, platform_of(agent={}), CATALOGUE, chain_name="c", chain=TWO)
@@ -277,7 +273,7 @@ def test_name_in_an_alert_that_is_not_there_is_told_with_what_there_is(
         ({"deny": ["*.get"]}, {}, False, "'get' is left out by the tools of the chain or of its agents"),
     ],
 )
-def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
+def test_alert_that_selects_a_tool_without_any_agent_is_refused_with_the_reason(
     agent: dict[str, Any], settings: dict[str, Any], stopped: bool, why: str
 ) -> None:
     there = {"k8s": [tool_filters.Tool(name="get", read_only=True, stopped=stopped), TOOLS[1]]}
@@ -302,7 +298,7 @@ def test_an_alert_is_told_why_nobody_has_a_tool_that_there_is(
         ({"native_tools": {"google_search": "no"}}, "native_tools.google_search: Input should be a valid boolean"),
     ],
 )
-def test_senseless_selection_is_refused_with_its_place(mcp: dict[str, Any], location: str) -> None:
+def test_senseless_tool_selection_is_refused_with_its_location(mcp: dict[str, Any], location: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         investigations.MCP.model_validate(mcp)
     (error_details,) = error.value.errors()
@@ -316,7 +312,7 @@ def index_of(platform: platforms.Platform, spec: chains.Spec) -> tuple[chain_ind
     ), made
 
 
-def test_a_chain_says_which_tools_its_agents_are_not_offered() -> None:
+def test_chain_reports_tools_that_are_not_offered_to_its_agents() -> None:
     platform = platform_of(agent={}, write_tools=["run"], tools={"deny": ["list"]})
     index, made = index_of(platform, spec_of())
     status = index.status(made, CATALOGUE)
@@ -337,7 +333,7 @@ def test_a_chain_says_which_tools_its_agents_are_not_offered() -> None:
         ({"deny": ["*.delete", "*.pods_*", "*.run"]}, False),
     ],
 )
-def test_a_tool_that_a_chain_does_not_want_anyway_is_not_told(stage: dict[str, Any], has_warning: bool) -> None:
+def test_tool_excluded_by_the_chain_is_not_reported_as_not_offered(stage: dict[str, Any], has_warning: bool) -> None:
     index, made = index_of(platform_of(agent={}), spec_of(stage=stage))
     warning = index.status(made, CATALOGUE).warning
     assert bool(warning) == has_warning
@@ -362,7 +358,7 @@ def test_a_tool_that_a_chain_does_not_want_anyway_is_not_told(stage: dict[str, A
         ({"agent": {"deny": ["*.delete", "web.post", "w*.*"]}, "member": {"allow": ["*"]}}, None),
     ],
 )
-def test_a_chain_says_which_of_its_patterns_fit_no_tool_and_which_agents_have_none(
+def test_chain_reports_patterns_that_match_no_tool_and_agents_without_tools(
     tool_settings: dict[str, Any], expected: str | None
 ) -> None:
     """The tools of a server that an alert may add (web) are not known: no pattern that may fit one is told."""
@@ -378,7 +374,7 @@ def test_a_chain_says_which_of_its_patterns_fit_no_tool_and_which_agents_have_no
         assert (reason, message.split("; MCP server")[0]) == ("PatternsMatchNothing", expected)
 
 
-def test_the_patterns_of_the_platform_files_agents_are_told_by_chains_and_by_the_check_of_the_file() -> None:
+def test_unmatched_patterns_of_platform_agents_are_reported_by_chains_and_file_check() -> None:
     platform = platform_of(agent={"deny": ["k8s.pods"], "allow": ["prom.*", "k8s.drop"]}, tools={"deny": ["query"]})
     unfit_patterns = ["agents.A.tools.allow.1: 'k8s.drop' matches no tool"]
     unfit_patterns += [f"agents.A.tools.deny.0: 'k8s.pods' matches no tool. {EVERY}"]

@@ -131,7 +131,7 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
     ],
 )
-def test_a_problem_is_told_with_its_place_and_what_there_is(file: Path, text: str, problem: str) -> None:
+def test_problem_is_reported_with_its_location_and_the_available_names(file: Path, text: str, problem: str) -> None:
     file.write_text(text)
     assert refused(file) == [problem]
 
@@ -173,7 +173,7 @@ def test_durations_are_read_in_every_unit(file: Path, value: str, meant: timedel
 
 
 @pytest.mark.parametrize("name", ["my.server", "my server", "", "my__server", "__a", "a_", "_", "a\\n"])
-def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: str) -> None:
+def test_server_name_that_makes_tool_names_ambiguous_is_refused(file: Path, name: str) -> None:
     """Tools are `server.tool` inside and `server__tool` on the wire, which has letters, digits, `_` and `-`; the first
     `__` must be where the server's name ends."""
     file.write_text(f'mcp_servers: {{"{name}": {{transport: {{type: stdio, command: x}}}}}}')
@@ -195,7 +195,7 @@ def test_a_server_whose_tools_could_not_be_named_is_refused(file: Path, name: st
         (b"a: S3cretPw\nb: " + b"{a: " * 1500, ":2: nested too deep"),
     ],
 )
-def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, problem: str) -> None:
+def test_unreadable_platform_file_is_refused_with_its_path(file: Path, content: bytes | None, problem: str) -> None:
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(loader.ConfigError) as error:
@@ -245,7 +245,7 @@ def test_a_file_that_cannot_be_read_says_so(file: Path, content: bytes | None, p
         "a: 0x_\nb: KEY",
     ],
 )
-def test_a_key_in_the_wrong_place_is_not_shown(file: Path, text: str) -> None:
+def test_key_in_the_wrong_place_is_not_shown(file: Path, text: str) -> None:
     file.write_text(text.replace("KEY", "AIzaSyD3m0"))
     with pytest.raises(loader.ConfigError) as error:
         loader.platform_file(file)
@@ -269,7 +269,7 @@ def test_the_api_trusts_the_proxies_that_are_named(file: Path) -> None:
         ("'::/0'", "this network has all addresses"),
     ],
 )
-def test_a_proxy_that_is_no_address_or_everybody_is_refused(file: Path, value: str, problem: str) -> None:
+def test_trusted_proxy_that_is_invalid_or_covers_every_address_is_refused(file: Path, value: str, problem: str) -> None:
     file.write_text(f"api: {{trusted_proxies: [127.0.0.1, {value}]}}")
     assert refused(file)[0].startswith(f"api.trusted_proxies.1: {problem}")
 
@@ -305,7 +305,7 @@ REMOTE = "mcp_servers: {k: {transport: {type: http, url: 'https://h/mcp', %s}}}"
         ),
     ],
 )
-def test_wrong_credentials_for_a_server_are_told_without_them(file: Path, keys: str, problem: str) -> None:
+def test_wrong_credentials_for_a_server_are_reported_without_their_values(file: Path, keys: str, problem: str) -> None:
     file.write_text(REMOTE.replace("url: 'https://h/mcp', ", "") % keys if "url:" in keys else REMOTE % keys)
     (message,) = refused(file)
     assert problem in message

@@ -183,7 +183,7 @@ ALLOWED = st.none() | st.lists(NAMES, max_size=3, unique=True)
     ),
     selected=st.none() | st.lists(st.sampled_from(["s", "t"]), max_size=2, unique=True),
 )
-def test_restriction_of_one_of_both_namespaces_keeps_a_name_from_being_resolved(
+def test_name_is_resolved_only_if_allowed_in_both_namespaces(
     allowed: tuple[list[str] | None, ...], home: str, spec: dict[str, Any], selected: list[str] | None
 ) -> None:
     lists = dict(zip("pqst", allowed, strict=True))
@@ -211,7 +211,7 @@ def test_restriction_of_one_of_both_namespaces_keeps_a_name_from_being_resolved(
             assert "*" in listed or {home, TEAM} <= {*listed}, name
 
 
-def test_lint_knows_the_namespaces_of_chains_that_name_one() -> None:
+def test_lint_checks_allowed_namespaces_for_chains_that_name_a_namespace() -> None:
     settings = platform(providers={"x": {"allowed_namespaces": [TEAM]}, "own": {}})
 
     def linted(namespace: str, provider: str) -> list[str]:
@@ -244,7 +244,7 @@ def test_a_list_of_namespaces_has_names_or_the_asterisk() -> None:
     assert "allowed_namespaces" in refused("team-a")
 
 
-def test_namespaces_that_are_not_served_are_told() -> None:
+def test_namespaces_that_are_not_served_are_reported() -> None:
     settings = platform(
         providers={"x": {"allowed_namespaces": [TEAM, OWN, "*"]}}, servers={"s": {"allowed_namespaces": ["team-x"]}}
     ).model_copy(

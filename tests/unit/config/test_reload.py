@@ -123,7 +123,7 @@ DANGLING = "agents: {A: {llm_provider: nobody}}\n"
     ],
     ids=["gone", "pipe", "variable", "dangling"],
 )  # fmt: skip
-def test_problem_is_told_with_its_line_and_changes_nothing(
+def test_problem_on_reload_is_reported_with_its_line_and_changes_nothing(
     file: Path, watch: reload.Watch, spoil: Callable[[Path], None], problem: str
 ) -> None:
     before = watch.loaded
@@ -174,7 +174,7 @@ def test_another_comment_is_no_change(file: Path, watch: reload.Watch) -> None:
     assert not settle(watch)
 
 
-def test_pipe_that_can_be_read_only_once_is_read_once(tmp_path: Path) -> None:
+def test_platform_file_from_a_pipe_is_read_only_once(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.write(writing, text(7).encode())
     os.close(writing)
@@ -190,7 +190,7 @@ def test_watch_without_a_file_has_nothing_to_look_at() -> None:
     assert watch.loaded.platform == loader.platform_file(None)
 
 
-def test_key_files_are_looked_at_as_well(file: Path, tmp_path: Path) -> None:
+def test_changed_key_files_cause_a_reload(file: Path, tmp_path: Path) -> None:
     key, other = tmp_path / "key", tmp_path / "other"
     provider = "llm_providers: {own: {type: xai, model: m, api_key_file: %s}}\n"
     file.write_text(text(more=provider % key))

@@ -28,7 +28,7 @@ def settle(
     return resolve.agent_for(changed, chain_name="c", chain=parsed, stage=look, member=look.members[0])
 
 
-def test_missing_provider_is_told_with_where_to_set_one(platform: platforms.Platform) -> None:
+def test_missing_provider_is_reported_with_where_to_set_it(platform: platforms.Platform) -> None:
     with pytest.raises(resolve.UnresolvedError, match=r"Chain 'c' stage 'look' has no LLM provider: set llmProvider"):
         settle(platform.model_copy(update={"defaults": platforms.Defaults()}))
 
@@ -187,7 +187,7 @@ def test_agents_that_follow_take_nothing_of_chain_and_stage(
 
 
 @pytest.mark.parametrize("own", [False, True], ids=["the platform's agent", "the chain's own agent"])
-def test_a_synthesis_and_a_summary_are_one_call_and_none_of_the_three_brings_servers(own: bool) -> None:
+def test_synthesis_and_summary_make_one_call_and_like_chat_add_no_servers(own: bool) -> None:
     agent = {"max_iterations": 8, "mcp_servers": ["k8s"], "custom_instructions": "Be brief."}
     defaults = {"llm_provider": "first", "max_iterations": 7, "iteration_strategy": "native-thinking"}
     blocks = {"synthesis": {"agent": "Agent"}, "chat": {"agent": "Agent"}}
@@ -240,7 +240,7 @@ def test_built_in_agents_follow_if_there_are_no_blocks(platform: platforms.Platf
     assert {agent.provider for agent in agents} == {"first"}
 
 
-def test_a_chains_own_agent_of_a_built_in_ones_name_takes_its_place(platform: platforms.Platform) -> None:
+def test_chains_own_agent_replaces_the_built_in_agent_of_the_same_name(platform: platforms.Platform) -> None:
     spec = spec_of(agents=[{"name": "SynthesisAgent", "customInstructions": "Vote."}, {"name": "ChatAgent"}])
     synthesis = resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0])
     assert (synthesis.custom_instructions, synthesis.strategy) == ("Vote.", "synthesis-native-thinking")
@@ -254,7 +254,9 @@ def test_a_chains_own_agent_of_a_built_in_ones_name_takes_its_place(platform: pl
         ("executiveSummary", "Chain 'c' executiveSummary"),
     ],
 )
-def test_the_chains_provider_is_none_for_what_follows(platform: platforms.Platform, kind: str, where: str) -> None:
+def test_provider_of_the_chain_does_not_apply_to_synthesis_chat_and_summary(
+    platform: platforms.Platform, kind: str, where: str
+) -> None:
     bare = platform.model_copy(update={"defaults": platforms.Defaults()})
     with pytest.raises(resolve.UnresolvedError) as error:
         follow(kind, Case(platform=bare, spec=spec_of(llmProvider="first")))

@@ -94,7 +94,7 @@ def test_the_last_level_that_names_fallbacks_wins_and_an_empty_list_clears(own: 
             assert names(resolved) == tuple(FALLBACKS[levels[-1]] if levels else ()), levels
 
 
-def test_a_provider_is_no_fallback_of_its_own_and_none_is_named_twice() -> None:
+def test_provider_is_not_its_own_fallback_and_no_fallback_is_listed_twice() -> None:
     resolved = agent(*settled(fallbacks={"chain": ["xai", "google", "bare", "xai", "google"]}))
     assert names(resolved) == ("xai", "bare")
 
@@ -144,7 +144,7 @@ def test_an_agents_native_tools_replace_those_of_its_provider(
         ("xai", ["web_search"], "LLM provider 'xai' has no native tool 'web_search'. It has: none"),
     ],
 )
-def test_a_native_tool_that_the_provider_lacks_is_told_with_what_there_is(
+def test_native_tool_unknown_to_the_provider_is_refused_with_the_available_tools(
     provider: str, native: list[str], problem: str, own: bool
 ) -> None:
     with pytest.raises(resolve.UnresolvedError) as error:

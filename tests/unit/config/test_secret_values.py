@@ -53,7 +53,7 @@ def loaded(tmp_path: Path) -> platforms.Platform:
     return loader.loaded(document, environment={}).platform
 
 
-def test_secrets_that_the_platform_file_gives_are_found(loaded: platforms.Platform) -> None:
+def test_secrets_in_the_platform_file_are_found(loaded: platforms.Platform) -> None:
     environment = {
         "FOO": "given-key-1", "SSE_TOKEN": "given-sse-1", "ASKED_WITH": "given-key-2", "BAR": "no-secret-1"
     }  # fmt: skip
@@ -69,7 +69,7 @@ def test_secrets_that_the_platform_file_gives_are_found(loaded: platforms.Platfo
     }
 
 
-def test_secrets_that_the_environment_gives_are_found(tmp_path: Path) -> None:
+def test_secrets_in_the_environment_are_found(tmp_path: Path) -> None:
     (tmp_path / "url").write_text("postgres://tarsy:given-db-2@db/tarsy\n", encoding="utf-8")
     (tmp_path / "hook").write_text("given-hook-2\n", encoding="utf-8")
     environment = {

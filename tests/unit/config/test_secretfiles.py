@@ -48,7 +48,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize(("make", "why"), PLACES)
-def test_path_that_is_no_file_of_a_secret_is_told_and_blocks_nothing(
+def test_invalid_secret_file_path_is_reported_and_blocks_nothing(
     make: Callable[[Path], Path], why: str, tmp_path: Path
 ) -> None:
     """All that reads such a file, one after the other: none of them waits for a writer, or reads on without end."""

@@ -93,7 +93,7 @@ async def test_an_agent_is_offered_and_calls_what_the_alert_leaves(
     assert refused == TOOLS.keys() - set(calls)
 
 
-async def test_takeover_has_the_same_tools_whatever_the_platform_file_says_by_then(
+async def test_takeover_has_the_same_tools_after_the_platform_file_changed(
     platform: platforms.Platform, journal: memory.MemoryJournal
 ) -> None:
     mcp = investigations.MCP.model_validate({"servers": [{"name": "k8s", "tools": ["get"]}]})
@@ -140,7 +140,7 @@ async def test_a_question_has_no_more_tools_than_the_investigation_had(
     assert [call.name for call in opened[0].called] == ["k8s.get"]
 
 
-async def test_a_tool_that_is_gone_meanwhile_is_told_as_missing(
+async def test_selected_tool_that_has_disappeared_is_reported_as_missing(
     platform: platforms.Platform, journal: memory.MemoryJournal
 ) -> None:
     named = {"servers": [{"name": "k8s", "tools": ["get", "events"]}, {"name": "web"}]}
@@ -165,7 +165,7 @@ async def test_a_tool_that_is_gone_meanwhile_is_told_as_missing(
         ),
     ],
 )
-def test_people_are_told_what_the_alert_selected(mcp: dict[str, Any], content: str) -> None:
+def test_timeline_event_shows_the_tool_selection_of_the_alert(mcp: dict[str, Any], content: str) -> None:
     selected = entries.ToolsSelected(mcp=investigations.MCP.model_validate(mcp))
     at = datetime(2026, 11, 23, tzinfo=UTC)
     logged = entries.Logged(seq=1, at=at, claim=1, run=0, stage="", execution="", entry=selected)

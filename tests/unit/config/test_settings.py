@@ -39,7 +39,7 @@ def test_settings_are_what_environment_and_flags_say(listen: str, host: str, por
 
 
 @pytest.mark.parametrize("listen", ["8080", ":8080", "127.0.0.1:", "127.0.0.1:http", "127.0.0.1:65536"])
-def test_an_address_that_is_none_is_refused_with_an_example(listen: str) -> None:
+def test_invalid_listen_address_is_refused_with_an_example(listen: str) -> None:
     with pytest.raises(
         loader.ConfigError, match=rf"^--listen: '{listen}' is not HOST:PORT, such as 127\.0\.0\.1:8080$"
     ):
@@ -63,7 +63,7 @@ def test_metrics_have_an_address_unless_they_are_off(
 
 
 @pytest.mark.parametrize("address", ["", "9464", "on", "127.0.0.1:x"])
-def test_an_address_of_metrics_that_is_none_is_refused(address: str) -> None:
+def test_invalid_metrics_address_is_refused(address: str) -> None:
     with pytest.raises(
         loader.ConfigError, match=rf"^--metrics-listen: '{address}' is not HOST:PORT, such as 127.*off$"
     ):
@@ -109,7 +109,7 @@ def test_a_database_url_is_what_asyncpg_reads(url: str) -> None:
         "postgresql://u:secret@h/t?sslmode",
     ],
 )
-def test_a_database_url_that_is_none_is_refused_with_an_example_and_not_shown(url: str) -> None:
+def test_invalid_database_url_is_refused_with_an_example_and_not_shown(url: str) -> None:
     with pytest.raises(loader.ConfigError) as error:
         settings.database_url({"DATABASE_URL": url})
     assert str(error.value) == (
@@ -177,7 +177,7 @@ def test_a_file_for_a_token_leaves_no_loopback_open() -> None:
         read(environment=environment, insecure_dev=True)
 
 
-def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> None:
+def test_invalid_database_url_in_a_file_is_refused_and_not_shown(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("mysql://u:secret@h/t")
     with pytest.raises(
@@ -187,7 +187,7 @@ def test_a_database_url_of_a_file_that_is_none_is_not_shown(tmp_path: Path) -> N
     assert "secret" not in str(error.value)
 
 
-def test_missing_token_is_told_with_how_to_give_one() -> None:
+def test_missing_webhook_token_is_reported_with_how_to_set_it() -> None:
     with pytest.raises(loader.ConfigError, match=r"set it or TARSY_WEBHOOK_TOKEN_FILE, or give --insecure-dev"):
         read(environment={"DATABASE_URL": ENVIRONMENT["DATABASE_URL"]})
 

@@ -152,7 +152,9 @@ def test_the_shipped_file_hides_nothing() -> None:
         (["toolsets", "core"], [view.MASKED] * 2),
     ],
 )
-def test_value_of_a_flag_is_shown_if_both_are_known_to_be_no_secret(arguments: list[Any], as_shown: list[Any]) -> None:
+def test_flag_value_is_shown_only_if_flag_and_value_are_known_as_not_secret(
+    arguments: list[Any], as_shown: list[Any]
+) -> None:
     written = planted(("mcp_servers", "local", "transport", "command"), "npx")
     written["mcp_servers"]["local"]["transport"]["args"] = arguments
     redacted = view.redact(written)
@@ -217,7 +219,7 @@ def test_any_text_is_hidden_where_secrets_are_expected(location: tuple[str | int
         ("https://mcp.example/218d94a7-4d1c-4c6e-9a51-0b8f7d/mcp", "https://mcp.example/[MASKED]/mcp"),
     ],
 )
-def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_shown: str) -> None:
+def test_url_is_shown_with_its_host_and_the_plain_words_of_its_path(url: str, as_shown: str) -> None:
     spoilt = planted(("mcp_servers", "remote", "transport", "url"), url)
     redacted = view.redact(spoilt)
     assert redacted.written["mcp_servers"]["remote"]["transport"]["url"] == as_shown
@@ -231,12 +233,12 @@ def test_a_url_is_shown_with_its_host_and_the_words_of_its_path(url: str, as_sho
     ("name", "is_shown"),
     [("GOOGLE_API_KEY", True), ("MODELKEY", True), ("AKIAIOSFODNN7EXAMPLE", False), ("Q9X8Z7W6V5U4T3S2R1", False)],
 )
-def test_a_variables_name_is_shown_unless_it_looks_like_a_key(name: str, *, is_shown: bool) -> None:
+def test_variable_name_is_shown_unless_it_looks_like_a_key(name: str, *, is_shown: bool) -> None:
     redacted = view.redact(planted(("llm_providers", "google", "api_key_env"), name)).written
     assert (redacted["llm_providers"]["google"]["api_key_env"] == name) == is_shown
 
 
-def test_messages_of_servers_are_without_the_secrets_that_they_were_given(tmp_path: Path) -> None:
+def test_server_messages_are_shown_without_the_secrets_given_to_the_server(tmp_path: Path) -> None:
     arguments = ["--token", CANARY, f"--key={CANARY}2", "serve", "core,config"]
     written = planted(("mcp_servers", "local", "transport", "command"), "npx")
     written["mcp_servers"]["local"]["transport"] |= {"args": arguments, "env": {"PIN": "ab12", "MODE": "debug"}}
@@ -248,7 +250,7 @@ def test_messages_of_servers_are_without_the_secrets_that_they_were_given(tmp_pa
     )
 
 
-def test_the_digest_says_which_file_it_is_and_nothing_of_its_secrets() -> None:
+def test_digest_identifies_the_platform_file_without_depending_on_its_secrets() -> None:
     def digest(location: tuple[str | int, ...], text: str) -> str:
         return view.redact(planted(location, text)).digest
 
@@ -271,7 +273,7 @@ WITHOUT_END = "{a: &a [x,x,x,x], " + "".join(
     ],
     ids=["itself", "aliases without end", "what is no JSON"],
 )
-def test_whatever_yaml_can_say_is_shown_as_bounded_json(options: str) -> None:
+def test_any_yaml_value_is_shown_as_bounded_json(options: str) -> None:
     text = f"llm_providers: {{l: {{type: langchain, model: m, model_provider: ollama, options: {options}}}}}"
     answer = json.dumps(view.redact(yaml.safe_load(text)).written, allow_nan=False)
     assert len(answer) < 2_000_000
@@ -291,7 +293,7 @@ anything = strategies.recursive(
     written=strategies.dictionaries(strategies.sampled_from([*FILE, "x"]), anything, max_size=3),
     secret=strategies.text("abcdefgh0123456789ABCDEF/+=-_.@:?#&% é", min_size=12, max_size=40),
 )
-def test_any_structure_is_shown_as_json_and_secret_values_never(written: dict[str, Any], secret: str) -> None:
+def test_any_structure_is_shown_as_json_without_secret_values(written: dict[str, Any], secret: str) -> None:
     structure = {
         **written,
         "mcp_servers": {"s": {"transport": {"env": {"A": secret}, "args": [secret, f"--k={secret}"]}}},

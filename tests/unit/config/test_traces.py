@@ -21,7 +21,7 @@ def test_no_traces_are_sent_without_an_endpoint() -> None:
 
 
 @pytest.mark.parametrize("off", [{"OTEL_TRACES_EXPORTER": "none"}, {"OTEL_SDK_DISABLED": "True"}])
-def test_the_environment_turns_traces_off(off: dict[str, str]) -> None:
+def test_environment_variables_turn_traces_off(off: dict[str, str]) -> None:
     named = platforms.Traces(endpoint="http://collector:4318")
     assert traces.destination(named, {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc", **off}) is None
 
@@ -35,7 +35,9 @@ def test_the_environment_turns_traces_off(off: dict[str, str]) -> None:
         ({**ENDPOINT, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://t:1/own"}, "http://t:1/own"),
     ],
 )
-def test_the_endpoint_is_a_base_and_that_for_traces_is_whole(environment: dict[str, str], url: str) -> None:
+def test_otlp_endpoint_is_a_base_url_and_traces_endpoint_is_a_complete_url(
+    environment: dict[str, str], url: str
+) -> None:
     destination = traces.destination(NONE, environment)
     assert destination is not None
     assert destination.url == url
@@ -108,7 +110,7 @@ def test_certificates_of_the_environment_are_read_for_https(tmp_path: Path) -> N
         traces.destination(NONE, {**https, "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": str(broken)})
 
 
-def test_headers_in_variables_are_known_secrets() -> None:
+def test_otlp_headers_in_environment_variables_are_known_secrets() -> None:
     environment = {"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Basic%20cGstbGY6c2stbGY=,x-plain=4"}
     secrets = secret_values.collect(platforms.Platform(), environment)
     assert "cGstbGY6c2stbGY=" in secrets

@@ -73,7 +73,7 @@ def test_a_pipe_is_neither_read_nor_waited_for(tmp_path: Path) -> None:
         ("s3crèt", "the token has characters that no token has"),
     ],
 )
-def test_text_that_is_no_token_is_told_without_it(tmp_path: Path, written: str, problem: str) -> None:
+def test_invalid_token_is_reported_without_its_text(tmp_path: Path, written: str, problem: str) -> None:
     file = tmp_path / "token"
     file.write_text(written, encoding="utf-8")
     with pytest.raises(secret_files.UnusableError) as error:

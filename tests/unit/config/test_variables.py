@@ -55,7 +55,7 @@ def test_variables_are_put_into_strings_and_everything_else_stays_text(file: Pat
     assert (platform.agents["A"].max_iterations, platform.agents["B"].max_iterations) == (7, 7)
 
 
-def test_value_that_is_put_in_is_text_whatever_it_looks_like(file: Path) -> None:
+def test_variable_value_is_inserted_as_plain_text(file: Path) -> None:
     """A value is not read again: not as YAML, and not for variables."""
     for value in ("{{.TOKEN}}", "a: [b", "'", "\n- x", '{{"{{.TOKEN}}"}}'):
         platform = loader.platform_file(file, environment=ENVIRONMENT | {"TOKEN": value})
@@ -64,7 +64,7 @@ def test_value_that_is_put_in_is_text_whatever_it_looks_like(file: Path) -> None
         assert transport.env == {"TOKEN": value}
 
 
-def test_all_that_are_missing_are_told_with_line_place_and_name(file: Path) -> None:
+def test_all_missing_variables_are_reported_with_line_location_and_name(file: Path) -> None:
     with pytest.raises(loader.ConfigError) as error:
         loader.platform_file(file, environment={"MANY": "7", "HOST": "h"})
     ends = "is not set: set it in the environment"
@@ -76,7 +76,7 @@ def test_all_that_are_missing_are_told_with_line_place_and_name(file: Path) -> N
     ]
 
 
-def test_a_value_that_does_not_fit_is_told_and_never_shown(file: Path) -> None:
+def test_unsuitable_variable_value_is_refused_and_never_shown(file: Path) -> None:
     for name in ("MANY", "PORT"):
         with pytest.raises(loader.ConfigError) as error:
             loader.platform_file(file, environment=ENVIRONMENT | {name: SECRET})
@@ -84,7 +84,7 @@ def test_a_value_that_does_not_fit_is_told_and_never_shown(file: Path) -> None:
         assert str(file) in str(error.value)
 
 
-def test_the_file_is_shown_before_variables_are_put_in_and_their_values_are_hidden(file: Path) -> None:
+def test_platform_file_is_shown_with_unexpanded_variables_and_hidden_values(file: Path) -> None:
     loaded = loader.as_written(file, environment=ENVIRONMENT)
     assert loaded.written["agents"]["B"] == {"max_iterations": "{{.MANY}}"}
     redacted = view.redact(loaded.written, used=loaded.used)
@@ -98,7 +98,7 @@ def test_the_file_is_shown_before_variables_are_put_in_and_their_values_are_hidd
     )
 
 
-def test_the_digest_of_what_is_shown_does_not_tell_a_value(file: Path) -> None:
+def test_digest_of_the_shown_file_does_not_depend_on_variable_values(file: Path) -> None:
     digests = set()
     for token in (SECRET, "another-" + SECRET):
         loaded = loader.as_written(file, environment=ENVIRONMENT | {"TOKEN": token})

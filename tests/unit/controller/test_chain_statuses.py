@@ -158,7 +158,7 @@ OTHER, LOGS = (
         ([DOWN, NEW, DOWN], "False ServersUnreachable MCP server 'k8s' (in 2 of 3 processes) cannot be reached: x"),
     ],
 )
-def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(
+def test_unreachable_server_changes_only_the_servers_reachable_condition(
     reports: list[catalogue.AnyReport], expected: str
 ) -> None:
     checked = replace(GOOD, servers=("k8s",))
@@ -170,12 +170,12 @@ def test_a_server_that_is_down_is_a_condition_of_its_own_and_none_other(
     assert f"{last.status} {last.reason} {last.message}" == expected
 
 
-def test_all_servers_that_are_down_are_told() -> None:
+def test_all_unreachable_servers_are_reported() -> None:
     verdict = servers_reachable(("k8s", "logs"), by_server([DOWN, LOGS]))
     assert verdict.message == "MCP server 'k8s' cannot be reached: x; MCP server 'logs' cannot be reached: z"
 
 
-def test_a_tool_that_is_stopped_is_told_beside_with_both_hashes_and_keeps_nothing_from_being_reached() -> None:
+def test_stopped_tool_is_reported_with_both_hashes_and_its_server_stays_reachable() -> None:
     stopped = component_states.StoppedTool(tool="say", pinned="sha256:a", offered="sha256:b")
     changed = replace(UP, detail=replace(UP.detail, stopped=(stopped,)))
     stopped_message = "tool 'k8s.say' is stopped: pinned sha256:a, now sha256:b"

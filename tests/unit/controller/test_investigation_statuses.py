@@ -253,7 +253,7 @@ def test_the_numbers_are_the_stores() -> None:
         (9e18, {"cost": "9000000000000000000"}),
     ],
 )
-def test_cost_is_shown_as_a_decimal_number_and_not_at_all_if_nothing_has_a_price(
+def test_cost_is_shown_as_a_decimal_number_and_omitted_without_any_price(
     cost: float | None, expected: dict[str, str]
 ) -> None:
     status = build(replace(RUNNING, cost=cost))
@@ -308,11 +308,11 @@ def test_skipped_stage_shows_only_the_reason() -> None:
         (end("Completed", LOOKED, stage("think", "Completed", completed=3), stage("tell", "Failed")), "1/1 3/3 0/1"),
     ],
 )
-def test_each_stage_tells_how_many_of_its_agents_completed(summary: summaries.Summary, agents: str) -> None:
+def test_each_stage_shows_how_many_of_its_agents_completed(summary: summaries.Summary, agents: str) -> None:
     assert " ".join(stage_status.agents or "" for stage_status in build(summary).stages) == agents
 
 
-def test_missing_tools_of_a_stage_are_told_behind_what_failed() -> None:
+def test_stage_message_names_missing_tools_after_failures() -> None:
     ended = stage("think", "Completed", "A-2: no model", completed=2, lacks="no tools")
     stage_status = build(replace(RUNNING, stages=(LOOKED, ended))).stages[1]
     assert stage_status.message == "A-2: no model; no tools"
@@ -386,7 +386,7 @@ def test_headline_is_the_result_or_the_message_of_what_has_none(
     assert build(summary).headline == headline
 
 
-def test_target_and_headline_hold_nothing_that_this_process_was_given() -> None:
+def test_known_secrets_are_masked_in_target_and_headline() -> None:
     secrets = known_secrets.KnownSecrets(["pa55w0rd"])
     summary = replace(end("Completed", LOOKED), summary="It is pa55w0rd. So.", target="shop/pa55w0rd")
     status = build(summary, secrets=secrets)
@@ -402,7 +402,7 @@ def test_durations_are_whole_seconds_as_kubernetes_prints_them(seconds: float, d
     assert build(RUNNING).duration is None
 
 
-def test_control_characters_of_models_and_tools_are_shown_and_do_nothing_on_a_terminal() -> None:
+def test_control_characters_from_models_and_tools_are_escaped_in_the_status() -> None:
     hostile = "\x1b]0;title\x07\x9b2J\u202eright\rleft\nnext"
     escaped = "\\x1b]0;title\\x07\\x9b2J\\u202eright\nleft\nnext"
     summary = replace(
@@ -518,7 +518,7 @@ def test_the_events_tell_the_story(summary: summaries.Summary, story: list[tuple
     assert [(event.reason, event.message, event.at, event.warning) for event in projector.events_of(summary)] == story
 
 
-def test_messages_that_were_given_up_are_a_condition_of_open_and_ended_investigations() -> None:
+def test_undelivered_messages_are_a_condition_of_open_and_ended_investigations() -> None:
     secrets = known_secrets.KnownSecrets()
     secrets.add(["hunter2-4711-hunter2"])
     messages = tuple(

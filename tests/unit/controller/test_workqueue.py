@@ -102,7 +102,7 @@ async def test_a_failing_key_is_tried_again_and_the_others_go_on() -> None:
 
 
 @pytest.mark.leaps
-async def test_delays_double_up_to_the_longest_and_start_anew_after_a_success(
+async def test_retry_delays_double_up_to_maximum_and_reset_after_success(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The key is added again at once, so that the test need not wait for the delays that the log tells of."""

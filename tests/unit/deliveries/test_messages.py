@@ -87,7 +87,7 @@ def message(details: summaries.Details = DETAILS, **changes: Any) -> messages.Me
     return messages.message(about, **fields)
 
 
-def test_default_text_is_short_and_says_what_fired_what_was_found_and_on_what_it_stands() -> None:
+def test_default_message_is_short_and_names_alert_finding_and_evidence() -> None:
     sent = message()
     assert sent.title == "KubePodCrashLooping: shop/web-0 [critical]"
     assert slack.first_message(sent, "C1")["text"] == f"{sent.title}\n{sent.text.splitlines()[0]}", "on a lock screen"
@@ -167,7 +167,7 @@ def test_text_of_each_event(changes: dict[str, Any], event: Any, lines: list[str
     assert sent.text.splitlines()[: len(lines)] == lines
 
 
-def test_message_about_a_group_tells_the_number_of_its_alerts_and_their_names() -> None:
+def test_message_about_alert_group_shows_number_and_names_of_its_alerts() -> None:
     sent = message(replace(DETAILS, summary=replace(SUMMARY, alerts=ALERTS)))
     assert sent.title == "KubePodCrashLooping (+2): shop/web-0 [critical]"
     assert sent.text.splitlines()[1] == "3 alerts, 2 firing: 2 KubePodCrashLooping, 1 KubePodNotReady"
@@ -244,7 +244,7 @@ checkout-7d9c 0/1 OOMKilled
 """
 
 
-def test_analysis_without_a_summary_is_told_as_plain_text_that_begins_with_the_finding() -> None:
+def test_message_without_summary_shows_analysis_as_plain_text_starting_with_finding() -> None:
     summary = replace(SUMMARY, summary="", final_analysis=ANALYSIS)
     assert message(replace(DETAILS, summary=summary)).text.splitlines()[:2] == [
         "Root cause. pod checkout-7d9c was killed for lack of memory; its heap was full.",

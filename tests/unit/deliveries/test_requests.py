@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tarsy.deliveries import requests, webhook
 
 
-async def test_pace_is_counted_from_the_answer_and_shared_by_all_who_write_to_one_place(
+async def test_pace_is_counted_from_last_answer_and_shared_by_senders_to_same_destination(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0

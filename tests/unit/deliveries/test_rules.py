@@ -83,7 +83,7 @@ def test_rule_of_severities_matches_any_alert_of_a_group() -> None:
     assert not rules.hears_of(grouped, "r", receiver(rules=[{"severities": ["info"]}]), own="tarsy")
 
 
-def test_receiver_of_updates_alone_hears_nothing_before_there_is_one() -> None:
+def test_receiver_of_updates_alone_gets_no_message_before_first_update() -> None:
     receivers = {"r": receiver(events=["updated"])}
     running = replace(ENDED, has_ended=False)
     assert list(rules.wanted([running], receivers, own="tarsy")) == []
@@ -112,7 +112,7 @@ def test_the_newest_event_that_a_receiver_hears_of_is_chosen(
     assert rules.newest_event(change, receiver(events=events)) == event
 
 
-def test_an_older_end_is_news_only_for_receivers_that_were_told() -> None:
+def test_resolution_of_older_investigation_goes_only_to_receivers_notified_before() -> None:
     resolved = replace(ENDED, is_recent=False, told=frozenset({"told"}), alert_status="resolved")
     receivers = {name: receiver(events=["ended", "resolved"]) for name in ("told", "new")}
     assert [(delivery.receiver, delivery.event) for delivery in rules.wanted([resolved], receivers, own="tarsy")] == [
@@ -120,7 +120,7 @@ def test_an_older_end_is_news_only_for_receivers_that_were_told() -> None:
     ]
 
 
-def test_last_of_several_changes_of_one_investigation_is_told() -> None:
+def test_only_latest_change_of_investigation_is_delivered() -> None:
     started = replace(ENDED, has_ended=False, revision=3)
     (wanted,) = rules.wanted([started, ENDED], {"r": receiver(events=["started", "ended"])}, own="tarsy")
     assert (wanted.event, wanted.revision) == ("ended", 7)

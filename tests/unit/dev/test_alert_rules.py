@@ -47,7 +47,7 @@ def test_any_other_chain_that_does_the_same_raises_alerts(tmp_path: Path) -> Non
     alert_rules.judge(tmp_path, series("pod-crash"), expected, at="55m")
 
 
-def test_one_answered_call_is_enough_for_a_provider_to_be_up(tmp_path: Path) -> None:
+def test_provider_with_one_answered_call_counts_as_up(tmp_path: Path) -> None:
     answered = {
         "series": 'tarsy_model_calls_total{namespace="tarsy",provider="google",model="m",chain="x",outcome="answered"}',
         "values": "0+1x120",
@@ -65,7 +65,7 @@ def test_one_answered_call_is_enough_for_a_provider_to_be_up(tmp_path: Path) -> 
         ("0x60 1x90", "401", True),
     ],
 )
-def test_a_burst_that_is_told_to_come_again_raises_no_alert(
+def test_burst_of_webhook_requests_told_to_retry_raises_no_alert(
     tmp_path: Path, values: str, code: str, refused: bool
 ) -> None:
     answers = {"series": f'tarsy_webhook_answers_total{{namespace="tarsy",pod="a",code="{code}"}}', "values": values}
@@ -75,7 +75,7 @@ def test_a_burst_that_is_told_to_come_again_raises_no_alert(
         alert_rules.judge(tmp_path, [*well, answers], expected, at=at)
 
 
-def test_each_subject_of_a_budget_whose_last_tenth_is_left_raises_an_alert(tmp_path: Path) -> None:
+def test_each_budget_subject_at_ninety_percent_use_raises_alert(tmp_path: Path) -> None:
     lines = [{"series": 'tarsy_build_info{namespace="tarsy"}', "values": "1x60"}] + [
         {
             "series": f'tarsy_budget_used_ratio{{namespace="tarsy",pod="a",budget="{budget}",subject="{subject}"}}',

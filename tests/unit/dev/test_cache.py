@@ -10,7 +10,7 @@ import pytest
 from tarsy_dev import cache
 
 
-def test_a_folder_is_made_once_for_two_who_want_it_at_once(tmp_path: Path) -> None:
+def test_folder_is_made_once_for_two_concurrent_requests(tmp_path: Path) -> None:
     made: list[Path] = []
 
     def make(folder: Path) -> None:

@@ -67,7 +67,7 @@ def test_every_pod_has_resources_and_no_limit_of_cpu(objects: list[Object]) -> N
             assert container["resources"]["limits"].keys() == {"memory"}
 
 
-def test_volumes_that_pods_mount_are_there_and_whole(objects: list[Object]) -> None:
+def test_volumes_mounted_by_pods_exist_and_are_mounted_without_subpath(objects: list[Object]) -> None:
     """No subPath: a change of the Secret or ConfigMap would never reach the process."""
     configured = {manifest["metadata"]["name"] for manifest in charts.of_kind(objects, "ConfigMap")}
     for template in charts.pod_templates(objects).values():
@@ -178,7 +178,7 @@ def test_large_numbers_and_variables_come_through_as_they_are_written() -> None:
     assert yaml.safe_load(config_map["data"]["tarsy.yaml"])["llm_providers"]["big"] == provider
 
 
-def test_a_change_of_the_platform_file_restarts_nothing_and_one_of_the_mcp_servers_does() -> None:
+def test_platform_file_change_restarts_no_pod_and_mcp_value_change_restarts_mcp_pod() -> None:
     before = charts.pod_templates(charts.render())
     assert charts.pod_templates(charts.render({"platform": {"queue": {"slots": 5}}})) == before
     after = charts.pod_templates(charts.render({"mcp": {"deniedResources": [{"kind": "ConfigMap"}]}}))
@@ -208,7 +208,7 @@ def test_long_names_stay_names() -> None:
         assert len(manifest["metadata"]["name"]) <= 63 or manifest["kind"] in CLUSTER_WIDE
 
 
-def test_secrets_are_mounted_as_files_by_those_who_need_them() -> None:
+def test_secrets_are_mounted_as_files_only_into_pods_that_need_them() -> None:
     templates = charts.pod_templates(charts.render(SPLIT))
     mounted = {
         name.removeprefix("Deployment/tarsy-"): {
@@ -239,7 +239,7 @@ def test_chart_renders_no_secret_but_the_trials_own() -> None:
     assert secret["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
 
 
-def test_one_process_or_three_play_all_roles() -> None:
+def test_all_roles_are_run_by_one_process_or_by_three() -> None:
     for values in ({}, SPLIT):
         templates = charts.pod_templates(charts.render(values))
         flags = [
@@ -259,7 +259,7 @@ def test_pods_that_ask_the_api_server_alone_have_a_token() -> None:
     }  # fmt: skip
 
 
-def test_a_role_replaces_what_is_said_of_all() -> None:
+def test_role_values_override_values_for_all_pods() -> None:
     values = SPLIT | {
         "pods": {"priorityClassName": "low", "nodeSelector": {"a": "b"}},
         "operator": {"priorityClassName": "middle", "extraEnv": [{"name": "A", "value": "b"}]},
@@ -300,7 +300,7 @@ def test_user_and_groups_are_what_the_values_say(security_context: Object, wante
         assert {key: context.get(key) for key in security_context} == security_context
 
 
-def test_empty_setting_of_one_part_is_no_broken_yaml() -> None:
+def test_empty_setting_of_component_renders_valid_yaml() -> None:
     empty: Object = {
         "podSecurityContext": {}, "securityContext": {}, "resources": {}, "strategy": {}, "autoscaling": {},
         "podDisruptionBudget": {}, "labels": {}, "annotations": {}, "serviceAccount": {},
@@ -390,7 +390,7 @@ def test_the_database_is_migrated_after_installations_and_before_upgrades_or_bef
         assert [container["command"] for container in first] == commands
 
 
-def test_the_kinds_are_those_of_crds_and_stay_unless_told_otherwise() -> None:
+def test_chart_renders_the_crds_and_keeps_them_on_uninstall_by_default() -> None:
     for definition in (schema.agent_chain(), schema.alert_investigation()):
         rendered = charts.one(charts.render(), definition["kind"], definition["metadata"]["name"])
         assert rendered["spec"] == definition["spec"]
@@ -426,7 +426,7 @@ def test_the_notes_have_a_webhook_that_reaches_the_service_and_leave_the_route_a
     assert "kubectl -n ns get inv" in text
 
 
-def test_controller_knows_its_own_deployment_and_may_read_it_alone() -> None:
+def test_controller_knows_its_deployment_and_is_allowed_to_read_only_that_deployment() -> None:
     for mode, name in (("single", "tarsy"), ("split", "tarsy-controller")):
         made = charts.render({"mode": mode}, name="tarsy")
         deployment_names = {
@@ -475,7 +475,7 @@ class TestNetwork:
     def is_in(self, address: str, network: str) -> bool:
         return ipaddress.ip_address(address) in ipaddress.ip_network(network)
 
-    def test_every_pod_has_one(self) -> None:
+    def test_every_pod_has_exactly_one_network_policy(self) -> None:
         for values in (TRIAL, SPLIT | TRIAL):
             manifests = charts.render(values)
             for template in charts.pod_templates(manifests).values():
@@ -511,7 +511,7 @@ class TestNetwork:
         (postgres,) = (manifest for manifest in manifests if self.selects(manifest, "postgres"))
         assert postgres["spec"]["egress"] == []
 
-    def test_receivers_are_reached_by_the_controller_once_one_is_named(self) -> None:
+    def test_controller_can_reach_receivers_once_a_receiver_is_configured(self) -> None:
         receiver = {"type": "webhook", "url": "https://n8n.example/hook"}
         for named, is_open in (({}, False), ({"hook": receiver}, True)):
             policy = {"apiServer": {"cidrs": ["10.0.0.1/32"]}}
@@ -550,7 +550,7 @@ class TestNetwork:
                 (port, protocol) for port in (53, 5353) for protocol in ("UDP", "TCP")
             ]
 
-    def test_each_part_has_ways_of_its_own_beside_those_of_all(self) -> None:
+    def test_each_component_has_own_extra_egress_rules_besides_common_ones(self) -> None:
         parts = ("api", "controller", "worker", "mcp", "migrate", "postgres", "test")
         rules = {part: [{"ports": [{"port": port, "protocol": "TCP"}]}] for port, part in enumerate(parts, 1)}
         own = {part: {"extraEgress": rule} for part, rule in rules.items()}
@@ -566,7 +566,7 @@ class TestNetwork:
         for port in (443, 6443, 8443, 16443):
             assert self.reaches(manifests, "operator", address="10.0.0.1", port=port)
 
-    def test_tools_and_database_are_called_by_those_who_use_them_alone(self) -> None:
+    def test_only_components_that_use_mcp_servers_and_database_can_call_them(self) -> None:
         manifests = charts.render(SPLIT | TRIAL)
         callers = {}
         for component in ("mcp", "postgres"):

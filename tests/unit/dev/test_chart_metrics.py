@@ -98,7 +98,7 @@ def test_rules_are_those_of_the_file_but_for_what_the_values_say() -> None:
         assert rule["annotations"]["runbook_url"] == f"https://docs.example/alerts/{rule['alert']}.md"
 
 
-def test_the_dashboard_is_json_and_found_by_the_sidecar_of_grafana() -> None:
+def test_dashboard_is_valid_json_and_labelled_for_grafana_sidecar() -> None:
     config_map = charts.one(charts.render(ENABLED), "ConfigMap", "tarsy-dashboard")
     assert config_map["metadata"]["labels"]["grafana_dashboard"] == "1"
     dashboard = json.loads(config_map["data"]["tarsy.json"])
@@ -137,7 +137,7 @@ class TestAlerts:
             assert set(group.split(", ")) <= parts
         assert "$value" not in rule["annotations"]["summary"]
 
-    def test_an_alert_has_a_page_that_says_what_how_and_what_to_do(self, rule: Object) -> None:
+    def test_every_alert_rule_has_page_with_meaning_diagnosis_and_remedy(self, rule: Object) -> None:
         page = (PAGES / f"{rule['alert']}.md").read_text(encoding="utf-8")
         assert page.startswith(f"# {rule['alert']}\n")
         for heading in ("## What it means", "## How to look", "## What to do"):

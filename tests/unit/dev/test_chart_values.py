@@ -151,13 +151,15 @@ def test_a_releases_name_that_no_service_can_have_is_refused_with_what_helps(nam
         st.from_regex(forms.NETWORK, fullmatch=True),
     )
 )
-def test_text_that_is_taken_for_a_network_is_one(text: str) -> None:
+def test_text_accepted_as_network_by_values_schema_is_valid_network(text: str) -> None:
     if re.fullmatch(forms.NETWORK, text):
         ipaddress.ip_network(text, strict=False)
 
 
 @hypothesis.given(st.ip_addresses(), st.integers(0, 128))
-def test_every_network_is_taken_for_one(address: ipaddress.IPv4Address | ipaddress.IPv6Address, bits: int) -> None:
+def test_values_schema_accepts_every_ip_network(
+    address: ipaddress.IPv4Address | ipaddress.IPv6Address, bits: int
+) -> None:
     assert re.fullmatch(forms.NETWORK, f"{address}/{min(bits, address.max_prefixlen)}")
 
 

@@ -65,7 +65,7 @@ def test_a_check_starts_no_operator(tmp_path: Path) -> None:
     assert not modules("chain", "convert", file, "-o", str(tmp_path / "out")) & heavy
 
 
-def test_a_good_file_and_good_chains_are_said_to_be_good() -> None:
+def test_check_commands_report_valid_platform_file_and_chains_as_correct() -> None:
     checked = run("config", "check", tools.ROOT / "config/tarsy.yaml")
     assert (checked.exit_code, checked.stdout) == (0, f"{tools.ROOT}/config/tarsy.yaml: nothing is wrong with it.\n")
     linted = run("chain", "lint", *CHAINS.iterdir())
@@ -97,7 +97,7 @@ def test_check_that_knows_the_operators_namespace_names_those_that_are_not_serve
     assert "mcp_servers.s.allowed_namespaces: 'shop' is not served and has no effect" in checked.stderr
 
 
-def test_all_files_are_told_of_at_once(tmp_path: Path) -> None:
+def test_chain_lint_reports_problems_of_all_files_at_once(tmp_path: Path) -> None:
     bad, worse = tmp_path / "bad.yaml", tmp_path / "worse.yaml"
     bad.write_text(
         mutations.CHAIN.replace("maxIterations: 20", "maxIterations: 0").replace("agent: Chat", "agent: Chad")
@@ -110,7 +110,7 @@ def test_all_files_are_told_of_at_once(tmp_path: Path) -> None:
     assert reported == [str(tmp_path), "bad.yaml:12", "bad.yaml:43", "gone.yaml", "worse.yaml:1"]
 
 
-def test_chains_are_checked_against_the_platform_file_that_is_given(tmp_path: Path) -> None:
+def test_chains_are_checked_against_the_given_platform_file(tmp_path: Path) -> None:
     platform, chain = tmp_path / "tarsy.yaml", tmp_path / "chain.yaml"
     platform.write_text("agents: {Mine: {}}")
     chain.write_text(yaml.safe_dump(yaml.safe_load(mutations.CHAIN)).replace("agent: ChatAgent", "agent: Mine"))
@@ -184,7 +184,7 @@ def test_the_schema_fits_the_files_and_names_itself_in_them(name: str) -> None:
         assert not validator.is_valid(yaml.safe_load(text.replace(old, new, 1)))
 
 
-def test_every_example_of_the_reference_is_one_that_is_taken() -> None:
+def test_every_example_in_platform_file_reference_is_accepted() -> None:
     loader.platform_file(REFERENCE, environment=VARIABLES)
     page = (tools.ROOT / "docs/platform-file.md").read_text(encoding="utf-8")
     rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]

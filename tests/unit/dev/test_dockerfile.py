@@ -74,7 +74,7 @@ def test_image_has_no_unpinned_and_no_missing_part() -> None:
     assert findings(TEXT) == []
 
 
-def test_the_build_sees_what_the_dockerfile_copies_and_nothing_else() -> None:
+def test_build_context_holds_only_what_the_dockerfile_copies() -> None:
     names = dockerfiles.context()
     copied = [
         source

@@ -49,7 +49,7 @@ async def answer(
     return model, journal.record.runs[1].ended
 
 
-async def test_an_answer_ends_the_questions_run_and_nothing_else(
+async def test_answer_ends_only_the_run_of_the_question(
     runtime: ports.Runtime, with_question: memory.MemoryJournal
 ) -> None:
     first = with_question.record.ended
@@ -60,7 +60,7 @@ async def test_an_answer_ends_the_questions_run_and_nothing_else(
     assert (execution.started.kind, execution.started.stage, execution.started.name) == ("chat", "", "ChatAgent")
 
 
-async def test_it_has_the_tools_that_the_agents_of_the_stages_were_given(
+async def test_chat_agent_has_the_tools_given_to_stage_agents(
     runtime: ports.Runtime, with_question: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     opened: list[tuple[str, ...]] = []
@@ -82,7 +82,7 @@ async def test_agent_that_answers_without_a_look_is_not_asked_to_look(
     assert len(model.requests) == 1
 
 
-async def test_it_reads_the_investigation_and_the_earlier_questions(
+async def test_chat_agent_reads_investigation_and_earlier_questions(
     runtime: ports.Runtime, with_question: memory.MemoryJournal
 ) -> None:
     await answer(runtime, with_question, ANSWERS)
@@ -101,7 +101,7 @@ async def test_an_agent_that_fails_ends_the_run_as_failed(
     assert ended == entries.RunEnded(run=1, ending="Failed", reason="NotAnswered", message="the key is invalid")
 
 
-async def test_an_agent_that_there_is_not_ends_the_run_with_what_there_is(
+async def test_unknown_chat_agent_ends_run_with_error_naming_available_agents(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:
     spec = snapshot.chain.model_copy(update={"chat": chains.Chat(agent="Nobody")})
@@ -114,7 +114,7 @@ async def test_an_agent_that_there_is_not_ends_the_run_with_what_there_is(
 
 
 @pytest.mark.parametrize("crash", [(at, when) for at in (1, 2, 3, 4) for when in ("before", "after")])
-async def test_it_is_taken_over_at_every_commit(
+async def test_chat_run_can_be_taken_over_at_every_commit(
     runtime: ports.Runtime, journal: memory.MemoryJournal, doomed_journal: ports.Journal, toolbox: memory.DictToolbox
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)

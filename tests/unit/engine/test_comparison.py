@@ -238,7 +238,7 @@ def test_each_change_is_seen_also_beside_what_changes_by_itself(tool: str, chang
         assert tool in differences(reads)
 
 
-def test_a_difference_names_its_place_and_both_values() -> None:
+def test_difference_names_its_location_and_both_values() -> None:
     now = Moment(suffix="zzzzz").reads()
     now["pods_get"] = YAML["image"](now["pods_get"])
     now["pods_list_in_namespace"] = TABLE["node"](now["pods_list_in_namespace"])
@@ -329,7 +329,7 @@ def reread(form: results.Form, former: str, now: str) -> list[str]:
 
 
 @pytest.mark.parametrize("tool", ["events_list", "events_table"])
-def test_an_event_at_one_more_pod_is_a_change_and_at_another_one_instead_is_none(tool: str) -> None:
+def test_event_on_additional_pod_is_a_change_and_on_replacement_pod_is_no_change(tool: str) -> None:
     former = Moment(has_old_events=False).reads()[tool]
     replaced = former.replace("-x2k4q", "-zzzzz")
     assert reread(FORMS[tool], former, replaced) == []
@@ -419,7 +419,7 @@ def test_the_duration_of_a_pull_does_not_count_and_the_size_of_the_image_does(
     assert reread("log", *message) or message[0] == message[1]
 
 
-def test_a_pod_that_only_its_replica_set_names_may_be_another_one() -> None:
+def test_pod_named_only_by_its_replica_set_can_be_replaced_by_another_pod() -> None:
     def event(pod: str) -> str:
         body = [{"InvolvedObject": {"Kind": "ReplicaSet", "Name": REPLICA_SET}, "Message": f"Created pod: {pod}"}]
         return f"# The following events (YAML format) were found:\n{yaml.safe_dump(body)}"
@@ -450,7 +450,7 @@ def test_the_address_of_a_node_is_not_taken_for_that_of_a_deployments_pod(source
     assert all(results.differences(rereads))
 
 
-def test_lists_of_objects_of_one_name_cost_as_much_as_they_are_long() -> None:
+def test_comparing_lists_of_objects_with_same_name_takes_linear_time() -> None:
     columns = ["NAMESPACE", "APIVERSION", "KIND", "NAME", "STATUS", "LABELS"]
 
     def rows(number: int, status: str) -> str:

@@ -135,7 +135,7 @@ def test_a_call_that_failed_and_then_answered_is_no_gap() -> None:
     assert evidence.gaps(run([execution("a", DENIED, LOOKED)])) == ()
 
 
-def test_each_gap_says_which_tool_and_why_and_is_told_once() -> None:
+def test_each_gap_names_tool_and_reason_and_is_reported_once() -> None:
     finished = run(
         [
             execution(
@@ -196,20 +196,20 @@ def test_text_that_is_no_reference_is_no_gap(text: str) -> None:
     "text",
     ["[tool 7.7]", "[Tool 7.7]", "[tools 0.0, 7.7]", "[tool 0.0, tool 7.7]", "[tool 0.0 and 7.7]", "[tool call 7.7]"],
 )
-def test_however_a_model_writes_it_a_reference_to_a_call_that_never_was_is_found(text: str) -> None:
+def test_reference_to_nonexistent_tool_call_is_found_in_any_notation(text: str) -> None:
     finished = run([execution("a", LOOKED, analysis=f"It is {text}.")])
     assert evidence.grounds(finished) == "UnknownReferences"
     assert [gap.tool for gap in evidence.gaps(finished)] == ["[tool 7.7]"]
 
 
-def test_a_blind_conclusion_is_not_grounded_by_somebody_else_who_looked_and_failed() -> None:
+def test_ungrounded_conclusion_is_not_grounded_by_tool_calls_of_a_failed_agent() -> None:
     looked = execution("a", LOOKED)
     failed = replace(looked, ended=replace(looked.ended, outcome="Failed"))  # type: ignore[type-var]
     assert evidence.grounds(run([failed, execution("b", ungrounded=True, index=1)])) == "NothingInspected"
     assert evidence.grounds(run([looked], [execution("b", ungrounded=True)])) == "InspectedWithGaps"
 
 
-def test_the_note_that_stands_for_a_repeated_call_shows_nothing_and_is_no_gap_of_its_own() -> None:
+def test_note_in_place_of_repeated_call_is_neither_evidence_nor_gap() -> None:
     note = ("{}", templates.text("repeated"), True)
     assert evidence.grounds(run([execution("a", DENIED, DENIED, note)])) == "NothingInspected"
     assert [gap.reason for gap in evidence.gaps(run([execution("a", DENIED, DENIED, note)]))] == ["403 Forbidden"]
@@ -227,7 +227,7 @@ def test_ten_references_are_looked_for_in_an_analysis_of_nothing_but_references(
 
 
 @given(st.text(), st.lists(st.tuples(st.text(), st.text(), st.booleans()), max_size=5))
-def test_whatever_was_written_its_gaps_are_bounded_and_never_raise(analysis: str, calls: list[Ran]) -> None:
+def test_gaps_of_any_analysis_are_bounded_and_never_raise(analysis: str, calls: list[Ran]) -> None:
     finished = run([execution("a", *calls, analysis=analysis)])
     assert len(evidence.gaps(finished)) <= 10
     assert (evidence.grounds(finished) is None) == (not analysis)

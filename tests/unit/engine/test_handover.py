@@ -27,7 +27,7 @@ def stage(results: int) -> record.Stage:
 
 
 @pytest.mark.parametrize("results", [1, 10, 100, 1_000, 10_000])
-def test_however_many_results_there_are_what_is_read_of_them_is_bounded(results: int) -> None:
+def test_handed_over_text_is_bounded_for_any_number_of_results(results: int) -> None:
     read_stage = stage(results)
     joined, earlier = (
         handover.agents_work(read_stage),
@@ -41,14 +41,14 @@ def test_however_many_results_there_are_what_is_read_of_them_is_bounded(results:
         assert text.count("characters of a line are left out here]") == results, "and the cut is told"
 
 
-def test_result_of_the_default_size_of_an_excerpt_is_handed_over_whole() -> None:
+def test_result_of_default_excerpt_size_is_handed_over_complete() -> None:
     google = {"type": "google", "model": "gemini-2.5-flash"}
     server = {"transport": {"type": "stdio", "command": "k"}}
     platform = platforms.Platform.model_validate({"llm_providers": {"p": google}, "mcp_servers": {"k8s": server}})
     assert excerpting.limit(platform, "k8s", "p", 10**6) == handover.RESULT_SHOWN
 
 
-def test_last_of_many_calls_are_listed_and_the_first_ones_can_be_named() -> None:
+def test_latest_tool_calls_are_listed_and_earlier_calls_are_named_as_a_range() -> None:
     read = handover.earlier_stages(record.Run(stages={"a": stage(50)}), reads="results", looks_into_results=True)
     listed = re.findall(r"^one/(\d+)\.0: k8s\.get of KubernetesAgent-1$", read, re.MULTILINE)
     assert listed == [str(number) for number in range(30, 50)]
@@ -61,7 +61,7 @@ def test_a_stage_in_sequence_reads_no_results() -> None:
     assert "y" * 10 not in handover.earlier_stages(record.Run(stages={"a": stage(3)}), reads="results")
 
 
-def test_latest_earlier_questions_are_read_and_not_more_of_each_than_is_told() -> None:
+def test_only_latest_earlier_questions_are_handed_over_and_each_is_cut_to_its_limit() -> None:
     asked = []
     for number in range(50):
         answer = messages.Message(role="assistant", text="z" * 20_000)

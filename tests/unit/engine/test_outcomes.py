@@ -117,7 +117,7 @@ def test_a_stages_outcome_is_that_of_the_table(agents: str, of_any: str, of_all:
         ("FF", [(), ()], ()),
     ],
 )
-def test_things_that_agents_lacked_are_told_once_and_apart_from_what_failed(
+def test_missing_tools_of_agents_are_reported_once_and_apart_from_failures(
     agents: str, lacks: list[tuple[str, ...]], expected: tuple[str, ...]
 ) -> None:
     end = stage_end(ended(agents, lacks=lacks))
@@ -136,7 +136,7 @@ def test_things_that_agents_lacked_are_told_once_and_apart_from_what_failed(
         ("FT", ""),
     ],
 )
-def test_the_result_of_a_stage_is_what_its_agents_found_under_their_names(agents: str, result: str) -> None:
+def test_stage_result_lists_findings_of_agents_under_their_names(agents: str, result: str) -> None:
     assert handover.analysis(ended(agents)) == result
 
 
@@ -170,7 +170,7 @@ def test_a_synthesis_that_fails_takes_nothing_but_a_flaw_to_its_stage(
 
 
 @pytest.mark.parametrize("synthesis", ["F", "T", "X"])
-def test_failures_of_the_agents_are_told_before_those_of_their_synthesis(synthesis: str) -> None:
+def test_stage_message_names_agent_failures_before_synthesis_failure(synthesis: str) -> None:
     end = stage_end(joined("CF", synthesis))
     assert (end.outcome, end.message) == (
         "CompletedWithErrors",
@@ -186,11 +186,11 @@ def test_failures_of_the_agents_are_told_before_those_of_their_synthesis(synthes
         ("CC", "T", "#### Agent 1: A-1\n\nA-1 knows.\n\n#### Agent 2: A-2\n\nA-2 knows."),
     ],
 )
-def test_the_result_of_a_stage_is_its_synthesis_if_there_is_one(agents: str, synthesis: str, result: str) -> None:
+def test_stage_result_is_the_synthesis_result_if_synthesis_ran(agents: str, synthesis: str, result: str) -> None:
     assert handover.analysis(joined(agents, synthesis)) == result
 
 
-def test_they_are_told_by_their_places_whichever_began_first() -> None:
+def test_agents_are_listed_by_index_regardless_of_start_order() -> None:
     forwards, backwards = ended("CFC"), ended("CFC")
     backwards.executions = dict(reversed(forwards.executions.items()))
     assert handover.analysis(backwards) == handover.analysis(forwards)

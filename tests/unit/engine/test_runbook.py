@@ -83,7 +83,7 @@ def runbook_events(journal: memory.MemoryJournal) -> list[timeline_events.Event]
     return timeline.fold(log)
 
 
-async def test_it_is_fetched_once_before_the_first_stage_and_read_by_every_stage(
+async def test_runbook_is_fetched_once_before_first_stage_and_read_by_every_stage(
     runtime: ports.Runtime, journal: memory.MemoryJournal, model: memory.ScriptedModel, shelf: Shelf
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
@@ -97,7 +97,7 @@ async def test_it_is_fetched_once_before_the_first_stage_and_read_by_every_stage
 
 
 @pytest.mark.parametrize("crash", [(at, when) for at in range(1, COMMITS + 1) for when in ("before", "after")])
-async def test_a_takeover_reads_what_was_kept_and_fetches_nothing_that_was(
+async def test_takeover_reads_stored_runbook_and_does_not_fetch_it_again(
     runtime: ports.Runtime,
     journal: memory.MemoryJournal,
     doomed_journal: ports.Journal,
@@ -115,7 +115,7 @@ async def test_a_takeover_reads_what_was_kept_and_fetches_nothing_that_was(
 
 
 @pytest.mark.parametrize(("own", "origin"), [("Call Anne.", "default"), ("", "builtin"), (" \n", "builtin")])
-async def test_one_that_cannot_be_fetched_is_an_error_event_and_the_platforms_text_and_no_failure(
+async def test_unfetchable_runbook_is_error_event_and_default_runbook_is_read_instead(
     runtime: ports.Runtime,
     journal: memory.MemoryJournal,
     model: memory.ScriptedModel,
@@ -136,7 +136,7 @@ async def test_one_that_cannot_be_fetched_is_an_error_event_and_the_platforms_te
     assert (event.metadata["kind"], event.metadata["origin"]) == ("runbook", origin)
 
 
-async def test_the_platforms_text_is_kept_where_an_alert_names_none(
+async def test_default_runbook_of_platform_file_is_stored_if_alert_names_no_runbook(
     runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel, shelf: Shelf
 ) -> None:
     journal = memory.MemoryJournal(replace(snapshot, runbook_url=None))
@@ -148,7 +148,7 @@ async def test_the_platforms_text_is_kept_where_an_alert_names_none(
     assert (event.type, event.content) == ("runbook", "The agents get the default runbook of the platform file.")
 
 
-async def test_built_in_runbook_is_read_if_there_is_no_other_and_is_no_entry(
+async def test_built_in_runbook_is_read_if_no_other_exists_and_is_not_stored_as_entry(
     runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel
 ) -> None:
     journal = memory.MemoryJournal(replace(snapshot, runbook_url=None))
@@ -157,7 +157,7 @@ async def test_built_in_runbook_is_read_if_there_is_no_other_and_is_no_entry(
     assert [read(task) for task in tasks(model)] == [runbook.builtin()] * 2
 
 
-async def test_a_stage_that_began_without_one_has_none_after_a_takeover(
+async def test_stage_started_without_runbook_has_no_runbook_after_takeover(
     runtime: ports.Runtime, snapshot: record.Snapshot, model: memory.ScriptedModel
 ) -> None:
     """An older version ran it, or an older platform file: all stages read the same."""
@@ -167,7 +167,7 @@ async def test_a_stage_that_began_without_one_has_none_after_a_takeover(
     assert [read(task) for task in tasks(model)] == [runbook.builtin()] * 2
 
 
-async def test_a_runbook_is_kept_once_and_while_its_run_is_open(journal: memory.MemoryJournal) -> None:
+async def test_runbook_is_stored_once_and_only_while_its_run_is_open(journal: memory.MemoryJournal) -> None:
     runbook_read = entries.RunbookRead(url=URL, origin="url", text=TEXT)
     await journal.commit(runbook_read)
     with pytest.raises(nesting.OutOfOrderError, match="has started already"):
@@ -205,7 +205,7 @@ async def test_no_line_of_a_runbook_is_a_step_of_react(
 
 
 @pytest.mark.parametrize("line", ["x" * 99, ""], ids=["of lines", "of one line"])
-async def test_beginning_of_a_long_runbook_is_read_and_the_whole_is_kept(
+async def test_agents_read_beginning_of_long_runbook_and_complete_runbook_is_stored(
     runtime: ports.Runtime, journal: memory.MemoryJournal, model: memory.ScriptedModel, shelf: Shelf, line: str
 ) -> None:
     text = f"{line}\n" * 10_000 if line else "y" * 1_000_000
@@ -248,7 +248,7 @@ async def test_run_that_is_to_stop_fetches_nothing(
     assert journal.facts == []
 
 
-async def test_it_is_fetched_by_the_platform_that_is_in_force(
+async def test_runbook_is_fetched_with_the_platform_file_in_force(
     runtime: ports.Runtime, journal: memory.MemoryJournal, shelf: Shelf, platform: platforms.Platform
 ) -> None:
     old = Shelf({})

@@ -122,7 +122,7 @@ def stage_end(journal: ports.Journal) -> entries.StageEnded:
     [(THREE, {}, "Completed", JOINED), ({**THREE, "successPolicy": "all"}, {SECOND: [FATAL]}, "Failed", "")],
     ids=["their results are joined", "one has failed, and that is the end"],
 )
-async def test_agents_whose_last_answers_are_written_together_end_their_stage_all_the_same(
+async def test_stage_ends_if_last_answers_of_its_agents_are_written_together(
     runtime: ports.Runtime, alone: record.Snapshot, outcome: str, joined: str
 ) -> None:
     """Each of them saw the others open still when it committed, so none brought what follows on all three."""
@@ -156,7 +156,7 @@ async def test_agents_whose_last_answers_are_written_together_end_their_stage_al
 
 
 @pytest.mark.parametrize("scripts", [{}, {SYNTHESIS: [FATAL]}], ids=["to a synthesis", "to the next stage"])
-async def test_they_are_handed_over_in_their_order_whoever_ended_first(
+async def test_agent_results_are_handed_over_in_agent_order_regardless_of_end_order(
     runtime: ports.Runtime,
     snapshot: record.Snapshot,
     crew: Crew,
@@ -226,7 +226,7 @@ async def test_an_agent_that_cannot_be_resolved_fails_alone(
 
 @pytest.mark.parametrize("scripts", [{SECOND: [FATAL]}])
 @pytest.mark.parametrize("stage", [{**THREE, "successPolicy": "all"}])
-async def test_none_is_stopped_because_another_one_failed(
+async def test_failure_of_one_parallel_agent_stops_no_other_agent(
     runtime: ports.Runtime, alone: record.Snapshot, crew: Crew
 ) -> None:
     def tell(added: Sequence[entries.Entry]) -> None:
@@ -252,7 +252,7 @@ LOOKS: dict[str, Script] = {name: (asks("k8s.get"), says(analysis(name))) for na
 
 @WITH_TOOLS
 @pytest.mark.parametrize("scripts", [LOOKS])
-async def test_suspended_with_two_of_three_in_the_middle_of_a_call_both_answers_are_kept_and_no_step_begins(
+async def test_suspension_during_two_calls_keeps_both_answers_and_starts_no_step(
     runtime: ports.Runtime, journal: memory.MemoryJournal, crew: Crew, shop: Shop, snapshot: record.Snapshot
 ) -> None:
     """The first has concluded; the second waits for its model, the third for its tool."""
@@ -298,7 +298,7 @@ async def test_suspended_with_two_of_three_in_the_middle_of_a_call_both_answers_
     assert sorted(crew.asked) == [*((name, call_number) for name in NAMES for call_number in range(2)), (SYNTHESIS, 0)]
 
 
-async def test_suspended_when_one_has_begun_the_others_do_not_begin(
+async def test_suspension_after_first_agent_has_started_starts_no_other_agent(
     runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew, shop: Shop
 ) -> None:
     journal = Watched(snapshot, lambda _: journal.suspend())
@@ -369,7 +369,7 @@ async def test_a_stages_time_ends_those_that_have_not_and_leaves_what_has_ended(
 @pytest.mark.leaps
 @pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
 @pytest.mark.parametrize("taken_over", [False, True], ids=["by the same worker", "after a takeover"])
-async def test_once_an_agent_was_timed_out_no_synthesis_is_asked_for_whatever_the_clock_says(
+async def test_no_synthesis_runs_after_agent_timeout_even_if_clock_shows_time_left(
     runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew, taken_over: bool
 ) -> None:
     """Some of the stage's minute is left by the journal's clock: it is not the clock that timed the agents."""
@@ -408,7 +408,7 @@ async def test_those_that_never_began_have_timed_out_too(
 
 
 @pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
-async def test_past_its_time_a_taken_over_stage_ends_without_sending_and_keeps_who_had_ended(
+async def test_taken_over_stage_past_its_timeout_sends_no_request_and_keeps_ended_agents(
     runtime: ports.Runtime, journal: memory.MemoryJournal, crew: Crew
 ) -> None:
     others_hang = asyncio.Barrier(3)
@@ -433,7 +433,7 @@ async def test_past_its_time_a_taken_over_stage_ends_without_sending_and_keeps_w
     assert stage_end(second).outcome == "CompletedWithErrors", "its results could not be joined"
 
 
-async def test_a_lease_that_all_three_lost_is_told_as_one_error(
+async def test_lease_lost_by_three_parallel_agents_is_raised_as_one_error(
     runtime: ports.Runtime, journal: memory.MemoryJournal, crew: Crew
 ) -> None:
     all_have_asked = asyncio.Barrier(3)

@@ -65,7 +65,7 @@ def logged(journal: memory.MemoryJournal) -> list[str]:
     return [type(fact).__name__ for fact in journal.facts]
 
 
-async def test_budget_at_its_limit_allows_one_conclusion_and_no_later_stage(
+async def test_budget_at_its_limit_allows_one_conclusion_and_no_further_stage(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:
     """Eighteen of twenty calls are for looking; the two that are kept are for conclusions."""
@@ -94,7 +94,7 @@ async def test_budget_at_its_limit_allows_one_conclusion_and_no_later_stage(
     assert stages == {"data-collection": "Completed", "analysis": "Skipped"}
 
 
-async def test_agent_that_found_nothing_yet_has_nothing_to_conclude(
+async def test_agent_without_findings_makes_no_conclusion_call_at_budget_limit(
     runtime: ports.Runtime, journal: memory.MemoryJournal
 ) -> None:
     source = Provider()
@@ -108,7 +108,7 @@ async def test_agent_that_found_nothing_yet_has_nothing_to_conclude(
     )
 
 
-async def test_agent_whose_requests_outgrow_a_budget_concludes(
+async def test_agent_concludes_when_its_next_request_exceeds_the_budget(
     runtime: ports.Runtime, journal: memory.MemoryJournal
 ) -> None:
     """The second request alone is larger than what looking may spend; the conclusion is not."""
@@ -141,7 +141,7 @@ class SlowProvider(Provider):
         yield provider.Finish(None)
 
 
-async def test_conclusions_of_agents_side_by_side_share_what_is_kept_for_them(
+async def test_conclusions_of_parallel_agents_share_the_reserved_part_of_the_budget(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:
     """A tenth has room for one conclusion, which needs far less than it reserves: the next one waits for it."""
@@ -269,7 +269,9 @@ def test_period_ends_at_the_next_boundary_in_utc(at: datetime, per: Any) -> None
 @given(
     limit=st.integers(1, 10**6), share=st.none() | st.integers(1, 80), at_limit=st.sampled_from(["Conclude", "Refuse"])
 )
-def test_noise_never_spends_what_is_kept(limit: int, share: int | None, at_limit: Any) -> None:
+def test_low_severity_investigations_never_spend_the_reserve_of_a_budget(
+    limit: int, share: int | None, at_limit: Any
+) -> None:
     reserve = None if share is None else budgets.Reserve(severity="critical", share=share)
     budget = budgets.Budget(scope="all", per="day", tokens=limit, at_limit=at_limit, reserve=reserve)
     noise, outage = (budget.most(severity=severity, concludes=True) for severity in ("warning", "critical"))

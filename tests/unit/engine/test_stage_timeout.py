@@ -117,7 +117,7 @@ def ends(journal: memory.MemoryJournal) -> list[tuple[str, str]]:
     return [(stage.ended.stage, stage.ended.outcome) for stage in journal.record.stages.values() if stage.ended]
 
 
-async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what_it_had_found(
+async def test_timed_out_stage_fails_and_next_stage_reads_its_findings(
     runtime: ports.Runtime, journal: memory.MemoryJournal, hanging: HangingModel, second_model: memory.ScriptedModel
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
@@ -138,7 +138,7 @@ async def test_a_stage_whose_time_is_over_has_failed_and_the_next_one_reads_what
     assert f"### Results from 'data-collection' stage:\n\n**Status**: timed_out\n\n{between}" in task
 
 
-async def test_a_takeover_does_not_begin_its_time_anew(
+async def test_takeover_does_not_restart_the_stage_timeout(
     runtime: ports.Runtime, journal: memory.MemoryJournal, hanging: HangingModel, toolbox: memory.DictToolbox
 ) -> None:
     hanging.may_close.clear()
@@ -174,7 +174,7 @@ async def test_suspended_its_time_stands_still(
     assert ends(second) == [("data-collection", "Completed"), ("analysis", "Completed")]
 
 
-async def test_a_stage_is_as_old_as_its_runs_clock_says_since_its_start(
+async def test_stage_age_is_measured_by_run_clock_since_stage_start(
     runtime: ports.Runtime, snapshot: record.Snapshot
 ) -> None:
     journal = memory.MemoryJournal(snapshot)
@@ -187,7 +187,7 @@ async def test_a_stage_is_as_old_as_its_runs_clock_says_since_its_start(
 
 
 @pytest.mark.parametrize("cancelled", [False, True], ids=["by its time", "by a cancel, and taken over past its time"])
-async def test_an_analysis_counts_whose_commit_was_interrupted(
+async def test_analysis_counts_even_if_its_commit_was_interrupted(
     runtime: ports.Runtime, slow: SlowJournal, cancelled: bool
 ) -> None:
     runtime = replace(runtime, model=lambda _: memory.ScriptedModel(FOUND), toolbox=lambda *_: memory.DictToolbox({}))
@@ -206,7 +206,7 @@ async def test_an_analysis_counts_whose_commit_was_interrupted(
     assert handover.analysis(slow.record.stages["data-collection"]) == FOUND.text
 
 
-async def test_calls_of_an_answer_whose_commit_was_interrupted_are_not_made(
+async def test_tool_calls_of_answer_with_interrupted_commit_are_not_made(
     runtime: ports.Runtime, slow: SlowJournal, toolbox: memory.DictToolbox
 ) -> None:
     await investigation.run(runtime=runtime, journal=slow)

@@ -125,7 +125,7 @@ async def test_its_lines_are_in_the_end_of_the_run(runtime: ports.Runtime, journ
     assert journal.record.ended == replace(ENDED, summary=expected)
 
 
-async def test_it_is_an_execution_of_no_stage_that_the_last_stages_commit_starts_and_the_run_ends_with(
+async def test_summary_is_execution_outside_stages_started_with_last_stage_end(
     runtime: ports.Runtime, journal: Batches, snapshot: record.Snapshot
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
@@ -145,7 +145,7 @@ async def test_it_is_an_execution_of_no_stage_that_the_last_stages_commit_starts
     ] == ["agent"]
 
 
-async def test_it_is_asked_once_without_tools_and_told_the_result_and_what_could_not_be_inspected(
+async def test_summary_call_is_made_once_without_tools_and_reads_result_and_gaps(
     runtime: ports.Runtime, journal: Batches, second_model: memory.ScriptedModel, snapshot: record.Snapshot
 ) -> None:
     away = replace(runtime, toolbox=lambda *_: Broken({"k8s.get": ""}))
@@ -179,7 +179,7 @@ class Broken(memory.DictToolbox):
     [({"enabled": False}, (LOOKS, says(FOUND)), "Completed"), ({"llmProvider": "second"}, (FATAL, FATAL), "Failed")],
     ids=["disabled", "there is no analysis"],
 )
-async def test_there_is_none_where_nobody_wants_one_or_there_is_nothing_to_sum_up(
+async def test_no_summary_runs_if_disabled_or_if_no_result_exists(
     runtime: ports.Runtime, journal: Batches, second_model: memory.ScriptedModel, ending: str
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
@@ -190,7 +190,7 @@ async def test_there_is_none_where_nobody_wants_one_or_there_is_nothing_to_sum_u
 
 
 @pytest.mark.parametrize("block", [None, {}, {"enabled": True}], ids=["no block", "an empty one", "enabled"])
-async def test_there_is_one_unless_the_chain_says_no(runtime: ports.Runtime, journal: Batches) -> None:
+async def test_summary_runs_unless_disabled_by_chain(runtime: ports.Runtime, journal: Batches) -> None:
     await investigation.run(runtime=runtime, journal=journal)
     execution = summary_execution(journal)
     assert execution
@@ -207,7 +207,7 @@ TWO_STAGES = [
 
 @pytest.mark.parametrize("stages", [TWO_STAGES])
 @pytest.mark.parametrize("policy", ["Continue", "Stop"])
-async def test_summary_after_a_failed_stage_has_what_was_found_and_the_account_of_the_stages(
+async def test_summary_after_failed_stage_reads_findings_and_stage_account(
     runtime: ports.Runtime, snapshot: record.Snapshot, second_model: memory.ScriptedModel, policy: str
 ) -> None:
     spec = snapshot.chain.model_copy(update={"failure_policy": policy})
@@ -229,7 +229,7 @@ async def test_summary_after_a_failed_stage_has_what_was_found_and_the_account_o
     ],
     ids=["a fatal error", "an unknown provider", "silence"],
 )
-async def test_run_without_it_ends_as_its_stages_ended_and_what_failed_is_kept(
+async def test_run_with_failed_summary_ends_as_its_stages_and_keeps_summary_failure(
     runtime: ports.Runtime, journal: Batches, seconds: float, ended: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert summary.SECONDS == 30
@@ -256,7 +256,7 @@ class Queued:
 
 
 @pytest.mark.leaps
-async def test_wait_for_a_slot_is_none_of_its_time(
+async def test_wait_for_slot_does_not_count_against_summary_timeout(
     runtime: ports.Runtime, journal: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(summary, "SECONDS", 0.2)
@@ -266,7 +266,7 @@ async def test_wait_for_a_slot_is_none_of_its_time(
     assert journal.record.ended == ENDED
 
 
-async def test_questions_that_people_ask_meanwhile_do_not_affect_it(
+async def test_questions_asked_during_investigation_do_not_affect_summary(
     runtime: ports.Runtime, snapshot: record.Snapshot, second_model: memory.ScriptedModel
 ) -> None:
     journal = memory.MemoryJournal(snapshot, entries.RunStarted(run=1, question="Why, oh why?"))

@@ -176,7 +176,7 @@ Before it failed it found:
 
 @pytest.mark.parametrize("stage", [DIFFERENT], ids=["four"])
 @pytest.mark.parametrize("scripts", [WHOLE], ids=["whole"])
-async def test_it_reads_the_whole_investigation_of_every_agent_and_nothing_else(
+async def test_synthesis_reads_complete_log_of_every_agent_and_nothing_else(
     runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew
 ) -> None:
     asked = entries.RunStarted(run=1, question="Why, oh why?")
@@ -190,7 +190,7 @@ async def test_it_reads_the_whole_investigation_of_every_agent_and_nothing_else(
     assert "oh why" not in task
 
 
-async def test_its_result_takes_the_place_of_theirs_in_what_the_next_stage_reads(
+async def test_next_stage_reads_synthesis_result_instead_of_agent_results(
     runtime: ports.Runtime, journal: memory.MemoryJournal, crew: Crew, second_model: memory.ScriptedModel
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)
@@ -213,7 +213,7 @@ async def test_its_result_takes_the_place_of_theirs_in_what_the_next_stage_reads
     ],
     ids=["one agent", "a list of one", "one of all failed", "nobody completed"],
 )
-async def test_there_is_none_of_one_agent_or_of_a_stage_that_failed(
+async def test_stage_with_one_agent_or_failed_stage_has_no_synthesis(
     runtime: ports.Runtime, journal: memory.MemoryJournal, crew: Crew, outcome: str
 ) -> None:
     await investigation.run(runtime=runtime, journal=journal)

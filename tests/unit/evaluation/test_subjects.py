@@ -36,7 +36,7 @@ def platform(tmp_path: Path) -> platforms.Platform:
     return loader.platform_file(tmp_path / "platform.yaml")
 
 
-def test_a_provider_takes_the_place_of_all_others(tmp_path: Path, platform: platforms.Platform) -> None:
+def test_given_provider_replaces_all_other_providers_of_chain(tmp_path: Path, platform: platforms.Platform) -> None:
     (tmp_path / "chain.yaml").write_text(CHAIN)
     chain = subjects.load(tmp_path / "chain.yaml", platform=platform)
     spec = subjects.with_provider(chain, "google-default").spec.model_dump(by_alias=True, exclude_none=True)
@@ -65,7 +65,7 @@ def test_a_wrong_chain_is_named_with_its_line(tmp_path: Path, platform: platform
 @pytest.mark.parametrize(
     "arguments", [["--read-only"], ["--read-only", "--kubeconfig", "/other"], ["--kubeconfig=/other", "--read-only"]]
 )
-def test_the_worlds_kubeconfig_takes_the_place_of_another(arguments: list[str]) -> None:
+def test_kubeconfig_of_recorded_world_replaces_any_other_kubeconfig(arguments: list[str]) -> None:
     transport = {"type": "stdio", "command": "own-server", "args": arguments}
     masking = {"enabled": True}
     written: dict[str, Any] = {

@@ -66,7 +66,7 @@ def test_a_wrong_analysis_is_wrong(analysis: str) -> None:
     assert not judge(analysis).is_right
 
 
-def test_one_class_beside_the_right_one_costs_precision_and_no_more() -> None:
+def test_additional_wrong_cause_class_lowers_only_precision() -> None:
     verdict = judge("Root cause: checkout is OOMKilled, or its readiness probe is misconfigured.")
     assert (verdict.claimed, verdict.precision, verdict.recall) == (("out-of-memory", "probe-wrong"), 0.5, 1)
     assert verdict.is_right
@@ -80,12 +80,12 @@ def test_one_class_beside_the_right_one_costs_precision_and_no_more() -> None:
         "Conclusion: false alarm.",
     ],
 )
-def test_cause_without_an_entity_is_none(analysis: str) -> None:
+def test_claimed_cause_without_entity_counts_as_no_cause(analysis: str) -> None:
     assert judge(analysis, NOTHING).is_right
     assert not judge(analysis).is_right
 
 
-def test_a_cause_claimed_where_there_is_none_is_wrong() -> None:
+def test_claimed_cause_is_wrong_if_no_cause_exists() -> None:
     assert not judge("Root cause: checkout is OOMKilled.", NOTHING).is_right
 
 
@@ -113,5 +113,5 @@ def test_a_false_claim_counts_unless_it_is_denied() -> None:
 
 
 @pytest.mark.parametrize("name", causes.CLASSES)
-def test_a_plain_sentence_claims_one_class_alone(name: causes.CauseClass) -> None:
+def test_plain_sentence_claims_exactly_one_cause_class(name: causes.CauseClass) -> None:
     assert verdicts.claimed_classes(f"Root cause: {golden.SENTENCES[name]}.") == (name,)

@@ -41,7 +41,7 @@ def test_a_table_has_the_cells_that_the_api_server_wrote() -> None:
     assert dict(zip(names, row["cells"], strict=True))["Status"] == "CrashLoopBackOff"
 
 
-def test_missing_object_is_not_found_and_a_read_that_was_not_recorded_is_a_miss() -> None:
+def test_missing_object_gets_404_and_unrecorded_read_is_a_miss() -> None:
     absent = get("/api/v1/namespaces/shop/pods/other")
     assert (absent.status, absent.body["message"], absent.is_miss) == (404, 'pods "other" not found', False)
     for path in ("/apis/metrics.k8s.io/v1beta1/pods", "/api/v1/nodes/worker-a/proxy/stats/summary", "/openapi/v3", "/"):

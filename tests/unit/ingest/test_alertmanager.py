@@ -61,7 +61,7 @@ def test_fields_of_later_releases_are_ignored_but_stay_in_the_alert(payload: dic
     ],
     ids=lambda value: value[:40].decode(errors="replace") if isinstance(value, bytes) else "",
 )
-def test_payload_that_is_no_notification_is_refused_with_its_place(body: bytes, problem: str) -> None:
+def test_invalid_notification_payload_is_refused_with_location_of_problem(body: bytes, problem: str) -> None:
     with pytest.raises(payloads.PayloadError) as error:
         alertmanager.parse(body)
     assert str(error.value).startswith(problem)
@@ -77,7 +77,7 @@ def test_payload_that_is_no_notification_is_refused_with_its_place(body: bytes, 
         ("fingerprint", 7, "alerts.1.fingerprint: "),
     ],
 )
-def test_a_wrong_field_is_named_by_its_place_and_costs_its_alert_alone(
+def test_invalid_field_is_reported_by_location_and_rejects_only_its_alert(
     payload: dict[str, Any], field: str, value: object, location: str
 ) -> None:
     payload["alerts"][1][field] = value
@@ -87,7 +87,7 @@ def test_a_wrong_field_is_named_by_its_place_and_costs_its_alert_alone(
     assert second.problem.startswith(location)
 
 
-def test_annotations_that_are_null_are_none(payload: dict[str, Any]) -> None:
+def test_null_annotations_are_read_as_no_annotations(payload: dict[str, Any]) -> None:
     payload["alerts"][0]["annotations"] = None
     assert parse(payload).readable[0].annotations == {}
 

@@ -53,7 +53,7 @@ def test_ids_are_taken_of_annotations_and_addresses(
         lambda children: st.lists(children) | st.dictionaries(st.text(), children),
     ),
 )
-def test_whatever_the_data_is_an_id_is_one_of_grafana(text: str, value: Any) -> None:
+def test_dashboard_id_found_in_any_data_is_valid_grafana_id(text: str, value: Any) -> None:
     for alert_data in (text + "dashboard", json.dumps({"annotations": value, "dashboardURL": text, "panelURL": value})):
         dashboard = dashboards.find(alert_data)
         assert dashboard is None or dashboard.uid.replace("-", "").replace("_", "").isalnum()

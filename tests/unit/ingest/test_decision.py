@@ -86,7 +86,7 @@ def test_text_in_the_object_is_masked_and_its_fields_go_along(index: chain_index
     )
 
 
-def test_tool_selection_goes_along_as_it_can_be_kept(index: chain_index.ChainIndex) -> None:
+def test_tool_selection_is_admitted_in_storable_form(index: chain_index.ChainIndex) -> None:
     mcp = {"servers": [{"name": "k8s", "tools": ["get\x00", "l*"]}], "nativeTools": {"google_search": False}}
     decided = decide(investigation_of(mcp=mcp), index)
     assert decided.mcp == investigations.MCP(
@@ -117,7 +117,7 @@ def test_selection_of_a_server_or_tool_that_its_agents_cannot_have_is_refused(
     assert refusal.message.startswith(message)
 
 
-def test_a_chain_is_stored_without_known_secrets(platform: platforms.Platform) -> None:
+def test_chain_is_stored_without_known_secrets(platform: platforms.Platform) -> None:
     secrets = known_secrets.KnownSecrets(["pa55w0rd"])
     spec = MINE.spec.model_copy(
         update={
@@ -157,7 +157,7 @@ def test_data_that_is_referred_to_is_left_to_the_store(index: chain_index.ChainI
     [({}, MINE), ({"alertType": "Y"}, OTHER), ({"chainRef": {"name": "other"}}, OTHER)],
     ids=["by its type", "by another type", "by name, whatever its type"],
 )
-def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
+def test_investigation_runs_chain_of_its_alert_type_or_the_chain_it_names(
     index: chain_index.ChainIndex, spec: dict[str, Any], taken: chains.AgentChain
 ) -> None:
     assert decide(investigation_of(**spec), index).chain == admitted(taken)
@@ -172,7 +172,7 @@ def test_it_runs_the_chain_of_its_type_or_the_one_that_it_names(
         ({"chainRef": {"name": "broken"}}, "ChainNotReady", "Chain 'broken' is not ready: "),
     ],
 )
-def test_object_that_no_chain_can_serve_is_refused_with_why_and_masked_all_the_same(
+def test_object_without_usable_chain_is_refused_with_reason_and_still_masked(
     index: chain_index.ChainIndex, spec: dict[str, Any], reason: str, message: str
 ) -> None:
     decided = decide(investigation_of(**spec), index)
@@ -200,7 +200,7 @@ def test_an_author_is_masked_unless_it_is_a_mail_address(
     assert decide(investigation_of(author=author), index).author == expected
 
 
-def test_an_author_whom_the_mask_makes_longer_still_fits_into_a_status(index: chain_index.ChainIndex) -> None:
+def test_author_lengthened_by_masking_still_fits_into_status(index: chain_index.ChainIndex) -> None:
     decided = decide(
         investigation_of(author="secret" * 42), index, mask=lambda text: text.replace("secret", "[MASKED:secret]")
     )

@@ -66,12 +66,12 @@ def test_every_notification_is_read_alert_by_alert(captures: Path, name: str) ->
     assert notification.truncated_alerts == sent["truncatedAlerts"]
 
 
-def test_an_alert_starts_when_grafana_says_whatever_zone_that_is_in(payload: dict[str, Any]) -> None:
+def test_alert_start_time_from_grafana_is_read_in_any_time_zone(payload: dict[str, Any]) -> None:
     (alert,) = parse(payload).readable
     assert alert.starts_at.astimezone(UTC) == datetime(2026, 11, 21, 7, 51, 3, 157076, tzinfo=UTC)
 
 
-def test_an_alert_that_has_resolved_is_the_one_that_fired(captures: Path) -> None:
+def test_resolved_alert_has_same_fingerprint_and_start_as_firing_alert(captures: Path) -> None:
     fired, resolved = (parse(recorded(captures, f"grafana-12-webhook-{status}")) for status in ("firing", "resolved"))
     first, other = fired.readable[0], resolved.readable[0]
     assert (first.status, other.status) == ("firing", "resolved")
@@ -117,7 +117,7 @@ def test_source_of_an_alert_can_be_followed(payload: dict[str, Any], external: s
         (b'{"version": "1"}', "receiver: Field required; alerts: Field required"),
     ],
 )
-def test_payload_that_is_no_notification_is_refused_with_its_place(body: bytes, problem: str) -> None:
+def test_invalid_notification_payload_is_refused_with_location_of_problem(body: bytes, problem: str) -> None:
     with pytest.raises(payloads.PayloadError) as error:
         grafana.parse(body)
     assert str(error.value).startswith(problem)
@@ -142,7 +142,9 @@ FIELDS = ["status", "labels", "annotations", "startsAt", "generatorURL", "finger
         max_size=2,
     ),
 )
-def test_whatever_is_sent_is_taken_or_refused(captures: Path, changed: dict[str, Any], beside: dict[str, Any]) -> None:
+def test_any_grafana_payload_is_accepted_or_refused_and_raises_no_other_error(
+    captures: Path, changed: dict[str, Any], beside: dict[str, Any]
+) -> None:
     payload = recorded(captures, "grafana-12-webhook-firing")
     payload["alerts"][0] |= changed
     payload["alerts"].append(dict(payload["alerts"][0], **changed))

@@ -45,7 +45,7 @@ def key(
     *(SOURCES,) * 2,
     *(st.sampled_from(["pods", "nodes"]),) * 2,
 )
-def test_labels_have_one_key_only_if_sender_chain_and_all_values_are_equal(
+def test_label_grouping_keys_are_equal_only_if_sender_chain_and_all_values_are_equal(
     first: dict[str, str],
     second: dict[str, str],
     names: list[str],
@@ -65,7 +65,7 @@ def test_labels_have_one_key_only_if_sender_chain_and_all_values_are_equal(
 
 
 @given(TEXTS, TEXTS, SOURCES, SOURCES)
-def test_notifications_have_one_key_only_if_sender_and_group_key_are_equal(
+def test_notification_grouping_keys_are_equal_only_if_sender_and_group_key_are_equal(
     group: str, other_group: str, source: tuple[str, str], other_source: tuple[str, str]
 ) -> None:
     first_key = key({}, chain("Notification"), source, group)
@@ -87,7 +87,7 @@ THINGS = st.builds(
 
 
 @given(THINGS, THINGS, *(st.sampled_from(["", "a", "b"]),) * 2, SOURCES, SOURCES)
-def test_owners_have_one_key_only_if_sender_cluster_and_thing_are_equal(
+def test_owner_grouping_keys_are_equal_only_if_sender_cluster_and_owner_are_equal(
     owner: owners.Thing, other_thing: owners.Thing, cluster: str, other_cluster: str, source: Any, other_source: Any
 ) -> None:
     first_key = key({"cluster": cluster}, chain("Owner"), source, owner=owner)
@@ -108,7 +108,7 @@ def test_no_value_of_a_label_looks_like_a_group_key(value: str) -> None:
     assert key({"pod": "x"}, chain("Labels", ["pod"])) != key({}, chain("Notification"), group_key=value)
 
 
-def test_digest_of_a_group_key_is_alertmanagers_and_there_is_none_of_a_key_that_is_masked_or_cut() -> None:
+def test_group_key_digest_equals_alertmanagers_and_masked_or_cut_key_has_no_digest() -> None:
     key = '{}/{severity="critical"}:{alertname="KubePodCrashLooping"}'
     assert grouping.digest(key) == hashlib.sha256(key.encode()).hexdigest()
     for other in ("", '{}:{token="[MASKED:token]"}', "x" * manifest.GROUP_KEY_MAX):

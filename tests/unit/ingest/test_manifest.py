@@ -95,7 +95,7 @@ def test_an_alert_becomes_the_object_that_asks_for_its_investigation(payload: di
     }
 
 
-def test_a_posted_alert_becomes_one_too() -> None:
+def test_posted_alert_becomes_an_investigation_object() -> None:
     made = posted("pod web-0 restarts", severity="critical", runbook="https://runbooks/crash")
     assert made.large is None
     assert re.fullmatch("pod-crash-[0-9a-f]{20}", made.name)
@@ -118,7 +118,7 @@ def test_a_posted_alert_becomes_one_too() -> None:
     }
 
 
-def test_it_has_the_name_and_the_word_of_its_receipt_and_links_to_its_page(payload: dict[str, Any]) -> None:
+def test_investigation_object_has_name_and_word_of_receipt_and_links_to_its_page(payload: dict[str, Any]) -> None:
     for made in (draft(payload), posted("pod web-0 restarts"), posted("x" * 20_000)):
         received = made.with_receipt(name="web-crash", word="w0rd", pages="https://tarsy.example")
         assert (received.name, received.manifest["spec"]["source"]["receipt"]) == ("web-crash", "w0rd")
@@ -149,13 +149,13 @@ def test_object_has_labels_of_its_alert_that_kubernetes_takes_and_masking_left(p
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_whatever_an_alert_is_called_its_object_has_a_dns_label(payload: dict[str, Any], name: str) -> None:
+def test_object_of_alert_with_any_name_has_valid_dns_label_as_name(payload: dict[str, Any], name: str) -> None:
     payload["alerts"][0]["labels"]["alertname"] = name
     assert LABEL.fullmatch(build(payload)["metadata"]["name"])
     assert LABEL.fullmatch(posted("a", alert_type=name[:253] or "-").name)
 
 
-def test_the_same_episode_makes_the_same_object_whatever_else_has_changed(payload: dict[str, Any]) -> None:
+def test_same_episode_makes_same_object_despite_other_changes(payload: dict[str, Any]) -> None:
     before = build(payload)["metadata"]
     payload["alerts"].reverse()
     payload["alerts"][1]["annotations"] = {"summary": "still"}
@@ -178,7 +178,7 @@ def test_labels_tell_alerts_without_a_fingerprint_apart_in_any_order(payload: di
 @pytest.mark.parametrize(
     ("unit", "size"), [("x", 1), ("é", 2), ("磁", 3), ("\U0001f4a5", 4), ('"', 2), ("\n", 2), ("\x01", 6)]
 )
-def test_over_16_kib_of_json_the_data_is_kept_apart_and_referred_to(unit: str, size: int) -> None:
+def test_alert_data_over_16_kib_of_json_is_stored_separately_and_referenced(unit: str, size: int) -> None:
     unit_count, rest = divmod(manifest.INLINE_MAX - len('""'), size)
     fits = unit * (unit_count - 1) + "x" * (rest + size)  # never blank
     small, large = posted(fits), posted(fits + "x")
@@ -198,7 +198,7 @@ def test_a_mebibyte_is_taken_and_no_byte_more(unit: str) -> None:
         posted(fits + "x")
 
 
-def test_labels_are_cut_to_what_an_object_may_hold_and_stay_whole_in_the_data(payload: dict[str, Any]) -> None:
+def test_labels_are_cut_to_object_limits_and_stay_complete_in_alert_data(payload: dict[str, Any]) -> None:
     labels = {"l" * 300: "v" * 1500} | {f"l{number}": "\U0001f4a5" * 1025 for number in range(80)}
     payload["alerts"][0] |= {"labels": labels, "generatorURL": "http://" + "g" * 3000}
     payload |= {"receiver": "r" * 300, "groupKey": "k" * 5000, "externalURL": "http://" + "e" * 3000}
@@ -228,7 +228,7 @@ def test_everything_that_may_hold_a_secret_is_masked(payload: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize("value", ["hunter2-s3cret", 'a"b\\c s3cret', "token: "])
-def test_a_label_that_only_its_name_tells_as_a_secret_is_masked(payload: dict[str, Any], value: str) -> None:
+def test_label_value_recognized_as_secret_only_by_label_name_is_masked(payload: dict[str, Any], value: str) -> None:
     payload["alerts"][0]["labels"] |= {"password": value, "pod": "web-0"}
     labels = draft(payload, mask=masker.Masker(groups=["security"]).text).manifest["spec"]["labels"]
     assert labels["password"].startswith("[MASKED")
@@ -266,7 +266,7 @@ SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 @pytest.mark.parametrize("carrier", ["annotations", "labels"])
 @pytest.mark.parametrize("value", [SPAN, SPAN.upper(), f"{SPAN}\n", f"01{SPAN[2:]}-more", "x" * 3000, ""])
-def test_the_span_that_an_alert_carries_is_kept_if_it_is_one(payload: dict[str, Any], carrier: str, value: str) -> None:
+def test_trace_parent_of_alert_is_kept_if_valid(payload: dict[str, Any], carrier: str, value: str) -> None:
     payload["alerts"][0][carrier]["traceparent"] = value
     spec = build(payload)["spec"]
     assert spec.get("traceparent") == (SPAN if value == SPAN else None)
@@ -277,7 +277,7 @@ def test_the_span_that_an_alert_carries_is_kept_if_it_is_one(payload: dict[str, 
     ("alert_data", "expected"),
     [({"traceparent": SPAN}, SPAN), ({"traceparent": [SPAN]}, None), (SPAN, None), ([SPAN], None)],
 )
-def test_the_span_in_the_data_of_a_posted_alert_is_kept(alert_data: Any, expected: str | None) -> None:
+def test_trace_parent_in_data_of_posted_alert_is_kept(alert_data: Any, expected: str | None) -> None:
     assert posted(alert_data).manifest["spec"].get("traceparent") == expected
 
 

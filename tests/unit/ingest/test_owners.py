@@ -114,7 +114,7 @@ def test_a_thing_has_the_name_and_the_namespace_of_labels_and_can_be_part_of_a_p
 
 
 @given(LABELS, LABELS)
-def test_two_alerts_are_about_one_thing_only_if_the_labels_that_name_it_are_equal(
+def test_two_alerts_have_same_owner_only_if_identifying_labels_are_equal(
     first: dict[str, str], two: dict[str, str]
 ) -> None:
     def identity(labels: dict[str, str]) -> Any:
@@ -133,7 +133,7 @@ def test_two_alerts_are_about_one_thing_only_if_the_labels_that_name_it_are_equa
         assert (owner_of(first) == owner_of(two)) == (identity(first) == identity(two))
 
 
-def test_a_pod_of_kube_state_metrics_or_node_exporter_is_told_by_its_names() -> None:
+def test_pod_of_kube_state_metrics_or_node_exporter_is_recognized_by_its_names() -> None:
     assert owners.is_like_node_exporter(KSM | {"node": "n1"})
     assert owners.is_like_node_exporter(KSM | {"container": "kube-rbac-proxy-main"})
     assert owners.is_like_node_exporter({"pod": "node-exporter-x7k2p", "job": "node-exporter"})
@@ -155,7 +155,7 @@ def test_a_node_that_an_exporter_names_has_no_namespace() -> None:
         owners.node(KSM | {"node": "n1", "persistentvolume": "pv"}, of_exporter=True)
 
 
-def test_exporters_are_told_by_labels_and_images() -> None:
+def test_exporters_are_recognized_by_labels_and_images() -> None:
     for program in ("kube-state-metrics", "node-exporter", "prometheus-node-exporter", "postgres_exporter", "exporter"):
         assert owners.is_exporter(["web", program]), program
     assert owners.is_node_exporter(["kube-state-metrics"])

@@ -53,14 +53,14 @@ class Model(pydantic.BaseModel):
         ([], "the body: Input should be a valid dictionary"),
     ],
 )
-def test_every_problem_is_told_with_its_place_and_without_what_was_sent(body: Any, expected: str) -> None:
+def test_every_problem_is_reported_with_location_and_without_sent_value(body: Any, expected: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         Model.model_validate(body)
     assert payload.places(error.value).startswith(expected)
     assert "s3cret" not in payload.places(error.value)
 
 
-def test_a_flood_of_problems_is_told_in_few_words() -> None:
+def test_large_number_of_problems_is_reported_in_short_message() -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         Model.model_validate({"items": [{"k" * 100_000: "x"}] * 1000})
     message = payload.places(error.value)
@@ -69,7 +69,7 @@ def test_a_flood_of_problems_is_told_in_few_words() -> None:
 
 
 @pytest.mark.parametrize("unit", [{}, [], "é\U0001f4a5", 1.5, None, {"a": [1, {"b": "\ud800"}]}])
-def test_a_large_body_is_read_as_a_small_one(unit: object) -> None:
+def test_large_body_is_parsed_like_a_small_body(unit: object) -> None:
     many = [unit] * 20_000
     large = json.dumps([*many, " " * 300_000])
     assert payload.load(large.encode())[:-1] == payload.load(json.dumps([unit]).encode()) * 20_000

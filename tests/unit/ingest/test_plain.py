@@ -31,14 +31,14 @@ def test_text_is_read_as_it_is_and_json_as_json(alert_data: Any) -> None:
         ({"alertType": "A"}, "alertType: Extra inputs are not permitted"),
     ],
 )
-def test_wrong_field_is_told_with_its_place(change: dict[str, Any], location: str) -> None:
+def test_invalid_field_is_reported_with_its_location(change: dict[str, Any], location: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         plain.Alert.model_validate({"alert_type": "A", "data": "x", **change})
     assert payload.places(error.value).startswith(location)
 
 
 @pytest.mark.parametrize("runbook", ["https://github.com/a/b.md", "http://wiki:8080/a?b#c", "...", "", None])
-def test_a_runbook_that_is_none_costs_no_alert(runbook: str | None) -> None:
+def test_invalid_runbook_url_rejects_no_alert(runbook: str | None) -> None:
     """Former clients send one that is no URL, too; that it cannot be read is told in the timeline."""
     assert plain.Alert(alert_type="A", data="x", runbook=runbook).runbook == runbook
 
@@ -96,7 +96,7 @@ def test_type_and_data_are_required(missing: str) -> None:
     assert payload.places(error.value) == f"{missing}: Field required"
 
 
-def test_json_that_is_too_deep_is_refused_and_not_an_error_of_ours() -> None:
+def test_too_deeply_nested_json_is_refused_without_internal_error() -> None:
     with pytest.raises((pydantic.ValidationError, payload.PayloadError)):
         plain.Alert.model_validate(payload.load(b'{"alert_type": "A", "data": ' + b"[" * 400 + b"]" * 400 + b"}"))
 
@@ -112,7 +112,7 @@ MCP = {"servers": [{"name": "k8s", "tools": ["get"]}], "tools": {"deny": ["*.log
 
 
 @pytest.mark.parametrize("native", ["native_tools", "nativeTools"])
-def test_tool_selection_is_what_the_object_says_in_either_spelling(native: str) -> None:
+def test_tool_selection_in_either_spelling_equals_the_one_in_the_object(native: str) -> None:
     selection = MCP | {native: {"google_search": False}}
     alert = plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": selection})
     draft = manifest.draft_from_posted(alert, namespace="tarsy", author="me", idempotency_key="k", mask=str)
@@ -135,7 +135,7 @@ def test_tool_selection_is_what_the_object_says_in_either_spelling(native: str) 
         ([], ""),
     ],
 )
-def test_a_native_tool_that_is_none_is_told_with_what_there_is(mcp: Any, message: str) -> None:
+def test_unknown_native_tool_is_reported_with_available_native_tools(mcp: Any, message: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         plain.Alert.model_validate({"alert_type": "A", "data": "x", "mcp": mcp})
     assert plain.unknown_names(error.value) == message
@@ -154,7 +154,7 @@ OPEN = "a [ is never closed: close it, as in [ab], or write [[] for the characte
         ({"servers": [{"name": "k", "tools": ["pods_*", "[nodes_*"]}]}, f"mcp.servers.0.tools.1: {OPEN}"),
     ],
 )
-def test_wrong_tool_selection_is_told_in_plain_words(mcp: Any, message: str) -> None:
+def test_invalid_tool_selection_is_reported_in_plain_words(mcp: Any, message: str) -> None:
     with pytest.raises(pydantic.ValidationError) as error:
         plain.parse(json.dumps({"alert_type": "A", "data": "x", "mcp": mcp}).encode())
     problem = problems.invalid_body(error.value, plain.Alert)

@@ -50,7 +50,7 @@ def refusal(asked: admission.Original, *, from_stage: str | None = None, current
     return raised.value.place, str(raised.value)
 
 
-def test_whole_retry_copies_nothing() -> None:
+def test_complete_retry_copies_no_stage_results() -> None:
     asked = original()
     for current in (False, True):
         retry = retries.check(asked, from_stage=None, is_chain_current=current)
@@ -68,7 +68,7 @@ def test_unknown_stage_is_refused_with_those_that_are_there() -> None:
     assert refusal(original(), from_stage="analyse") == ("fromStage", message)
 
 
-def test_stage_after_one_without_an_end_is_refused() -> None:
+def test_retry_from_stage_after_unfinished_stage_is_refused() -> None:
     asked = original(stage_outcomes={"collect": "Completed"})
     message = (
         "stage 'remedy' needs the result of stage 'analysis', which has none. Stages to retry from: collect, analysis"
@@ -92,7 +92,7 @@ def test_present_chain_is_refused_from_a_stage_on() -> None:
     assert refusal(original(), from_stage="analysis", current=True)[0] == "chain"
 
 
-def test_refused_investigation_has_no_chain_of_its_own() -> None:
+def test_retry_of_refused_investigation_needs_the_current_chain() -> None:
     asked = original(chain=None, stage_outcomes={})
     assert refusal(asked) == ("chain", 'it was refused and has no chain: take the present one ("chain": "current")')
     assert refusal(asked, from_stage="analysis")[0] == "chain"
@@ -103,9 +103,7 @@ OUTCOMES = st.sampled_from(["Completed", "CompletedWithErrors", "Failed", "Timed
 
 
 @given(outcomes=st.tuples(OUTCOMES, OUTCOMES, OUTCOMES), stops=st.booleans())
-def test_stages_before_a_retriable_one_have_results_of_their_own(
-    outcomes: tuple[str | None, ...], *, stops: bool
-) -> None:
+def test_all_stages_before_retriable_stage_have_results(outcomes: tuple[str | None, ...], *, stops: bool) -> None:
     stage_outcomes = {name: outcome for name, outcome in zip(NAMES, outcomes, strict=True) if outcome}
     stages = retries.retriable_stages(NAMES, stage_outcomes, stops_after_failure=stops)
     for index, name in enumerate(NAMES):

@@ -48,7 +48,7 @@ def test_target_is_the_workload_behind_its_namespace(labels: dict[str, str], tar
     assert subject.target(labels) == target
 
 
-def test_volumes_that_one_node_reports_on_are_different_subjects() -> None:
+def test_volumes_reported_by_same_node_are_different_subjects() -> None:
     def labels(claim: str) -> dict[str, str]:
         reported = {"alertname": "KubePersistentVolumeFillingUp", "namespace": "shop", "persistentvolumeclaim": claim}
         return subject.identifying_labels(reported | {"node": "n1"}, mask=str)

@@ -56,7 +56,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named_with_what_is_wrong(
     assert "s3cret" not in str(error.value)
 
 
-async def test_missing_kubeconfig_is_told_with_how_to_give_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_kubeconfig_is_reported_with_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     remedy = "no such file: name a kubeconfig by --kubeconfig or KUBECONFIG$"
     with pytest.raises(client.ConfigError, match=f"^{tmp_path}/missing: {remedy}"):
         await client.connect(tmp_path / "missing")
@@ -67,7 +67,7 @@ async def test_missing_kubeconfig_is_told_with_how_to_give_one(tmp_path: Path, m
             await client.connect(None)
 
 
-async def test_files_of_the_variable_are_laid_over_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kubeconfig_files_listed_in_variable_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = kubeconfigs.write(tmp_path / "there", server="http://127.0.0.1:1")
     monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{there}")
     cluster = await client.connect(None)

@@ -37,7 +37,7 @@ def wanted(*roles: settings.Role, deployment: str) -> set[rights.Right]:
     }
 
 
-def test_each_account_of_the_operator_has_what_its_role_needs_and_nothing_else() -> None:
+def test_each_operator_account_has_exactly_the_rights_its_role_needs() -> None:
     assert granted("tarsy") == wanted(*ROLES, deployment="tarsy")
     for role in ROLES:
         assert granted(f"tarsy-{role}", mode="split") == wanted(role, deployment=f"tarsy-{role}")
@@ -55,7 +55,7 @@ def in_served(namespace: str) -> set[rights.Right]:
     }
 
 
-def test_served_namespaces_get_the_rights_of_a_served_one_each_and_no_other_does() -> None:
+def test_only_served_namespaces_get_the_rights_for_a_served_namespace() -> None:
     granted_rights = granted("tarsy", namespaces=["shop", NAMESPACE, "payments"])
     assert granted_rights == wanted(*ROLES, deployment="tarsy") | in_served("shop") | in_served("payments")
     assert granted("tarsy", platform={"namespaces": ["shop"]}) == wanted(*ROLES, deployment="tarsy") | in_served("shop")
@@ -65,7 +65,7 @@ def test_served_namespaces_get_the_rights_of_a_served_one_each_and_no_other_does
         assert {right.namespace or right.name for right in more} == (set() if role == "worker" else {"shop"})
 
 
-def test_rights_in_all_namespaces_by_choice_are_those_of_a_served_one() -> None:
+def test_cluster_wide_rights_equal_rights_in_a_served_namespace() -> None:
     granted_rights = granted("tarsy", namespaces=["shop"], rbac={"clusterWide": True})
     more = {replace(right, namespace="") for right in in_served("shop")}
     assert granted_rights == wanted(*ROLES, deployment="tarsy") | more
@@ -73,7 +73,7 @@ def test_rights_in_all_namespaces_by_choice_are_those_of_a_served_one() -> None:
     assert all(manifest["metadata"].get("namespace") != "shop" for manifest in made), "it need not exist"
 
 
-def test_owners_of_alerts_may_be_read_by_the_api_alone_and_only_by_choice() -> None:
+def test_only_the_api_is_allowed_to_read_alert_owners_and_only_if_enabled() -> None:
     for values in ({}, {"mode": "split"}):
         api = "tarsy-api" if values else "tarsy"
         more = granted(api, **values, rbac={"owners": True}) - granted(api, **values)
@@ -98,7 +98,7 @@ def test_the_platform_file_lists_what_the_roles_are_made_for(values: dict[str, A
     assert file.get("namespaces") == written
 
 
-def test_no_role_reads_secrets_or_changes_what_is_not_ours() -> None:
+def test_no_role_reads_secrets_or_changes_objects_of_others() -> None:
     for values in ({}, {"mode": "split"}, {"rbac": {"create": True, "aggregate": True}}):
         for manifest in charts.render(values):
             for rule in manifest.get("rules", ()) if manifest["kind"].endswith("Role") else ():
@@ -137,7 +137,7 @@ def test_aggregation_is_off_unless_it_is_asked_for() -> None:
         assert {role: to for role, to in aggregated.items() if to} == expected
 
 
-def test_granted_rights_without_a_user_are_told_and_so_are_refused_ones(tmp_path: Path) -> None:
+def test_unused_granted_rights_and_refused_rights_are_reported(tmp_path: Path) -> None:
     event = {
         "user": {"username": f"system:serviceaccount:{NAMESPACE}:tarsy"},
         "verb": "get",

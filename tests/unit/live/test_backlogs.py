@@ -26,7 +26,7 @@ async def test_client_more_than_a_megabyte_behind_is_dropped() -> None:
     assert not box._queue
 
 
-async def test_one_event_larger_than_the_limit_may_wait() -> None:
+async def test_one_event_larger_than_backlog_limit_can_wait() -> None:
     box = watching.box()
     box.put(HALF * 3)
     box.put(b"behind it")

@@ -39,7 +39,7 @@ ID = "6f1c3a52-8d0e-4b7a-9a53-0c7d5b1e2f64"
         ('{"action": "unsubscribe", "channel": "investigations", "last_event_id": 3}', "unsubscribe: last_event_id: "),
     ],
 )
-def test_unknown_action_is_refused_with_the_known_ones(message: str | None, expected: str) -> None:
+def test_unknown_action_is_refused_with_list_of_known_actions(message: str | None, expected: str) -> None:
     with pytest.raises(web_sockets.RefusedError) as error:
         web_sockets.parse_request(message)
     assert expected in str(error.value)

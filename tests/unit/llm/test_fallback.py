@@ -209,7 +209,7 @@ async def test_error_that_a_retry_resolves_causes_no_fallback(
     assert (set(providers.asked), fallen(journal)) == ({"first"}, [])
 
 
-async def test_the_last_one_fails_as_one_without_fallbacks_does(
+async def test_last_fallback_provider_fails_like_a_provider_without_fallbacks(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox
 ) -> None:
     providers = Providers({"first": [DEAD], "second": [SLOW], "third": [SLOW, SLOW]})
@@ -220,7 +220,7 @@ async def test_the_last_one_fails_as_one_without_fallbacks_does(
     assert [scope.has_fallback for scope in providers.scopes] == [True, True, False, False]
 
 
-async def test_the_next_one_is_asked_the_same_with_its_own_native_tools(
+async def test_fallback_provider_gets_same_request_with_its_own_native_tools(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox
 ) -> None:
     journal = begun(snapshot, toolbox)
@@ -268,7 +268,7 @@ async def test_provider_with_three_unreadable_answers_is_left(
     assert journal.record.executions[ID].analysis == "it is out of memory"
 
 
-async def test_a_fallback_takes_no_turn(journal: memory.MemoryJournal, toolbox: memory.DictToolbox) -> None:
+async def test_fallback_uses_no_turn(journal: memory.MemoryJournal, toolbox: memory.DictToolbox) -> None:
     providers = Providers({"first": [MALFORMED, DEAD], "second": [DEAD]})
     await run(journal, providers, toolbox)
     turns = [
@@ -453,7 +453,7 @@ def test_request_with_native_tools_is_not_used_to_calibrate_estimates(snapshot: 
         assert (journal.record.executions[ID].reported is not None) == measured
 
 
-async def test_log_says_why_a_provider_is_left(
+async def test_log_names_reason_for_leaving_a_provider(
     snapshot: record.Snapshot, toolbox: memory.DictToolbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     journal = begun(snapshot, toolbox, fallbacks=["second"])

@@ -66,7 +66,7 @@ OK = {"language": "python", "outcome": "OUTCOME_OK"}
     ids=["one", "two, one fails", "one without a result", "the last without a result", "a result without code"],
 )
 @pytest.mark.parametrize("together", [True, False])
-def test_code_and_its_result_are_one_event(
+def test_executed_code_and_its_result_form_one_event(
     parts: list[JSON], expected: list[provider.StreamEvent], together: bool
 ) -> None:
     chunks = [chunk(*parts)] if together else [chunk(part) for part in parts]
@@ -84,7 +84,7 @@ def test_repeated_search_results_appear_once() -> None:
     assert finish == provider.Finish([{"text": "It "}, {"text": "is."}])
 
 
-def test_pages_that_could_not_be_read_say_why() -> None:
+def test_unreadable_pages_are_reported_with_reason() -> None:
     urls = {"https://a": "SUCCESS", "https://b": "PAYWALL"}
     metadata = [{"retrievedUrl": url, "urlRetrievalStatus": f"URL_RETRIEVAL_STATUS_{how}"} for url, how in urls.items()]
     (grounding, _) = read([chunk(urlContextMetadata={"urlMetadata": metadata}, finish="STOP")])
@@ -133,7 +133,7 @@ def test_tokens_that_native_tools_read_are_input() -> None:
     ]
 
 
-def test_model_and_id_of_the_response_are_told_once_and_only_as_text() -> None:
+def test_response_model_and_id_are_reported_once_and_only_as_text() -> None:
     named = {"modelVersion": "gemini-2.5-flash-09-2025", "responseId": "Zx3k\x00"}
     events = read([named, named, {"modelVersion": ["x"], "responseId": 5}, named | {"responseId": "Y" * 1000}])
     assert events == [

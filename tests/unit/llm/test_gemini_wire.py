@@ -169,7 +169,7 @@ def responses(first: str, second: str) -> JSON:
     return {"role": "user", "parts": parts}
 
 
-async def test_results_of_one_answer_stay_together_and_an_error_is_one(wire: Wire, source: Source) -> None:
+async def test_results_of_one_answer_stay_together_and_errors_are_marked(wire: Wire, source: Source) -> None:
     names = ("k8s.get", "k8s.list")
     parts = [{"functionCall": {"id": f"g{n}", "name": name.replace(".", "__")}} for n, name in enumerate(names)]
     answer = messages.Message(
@@ -207,7 +207,7 @@ def own(state: object) -> messages.ProviderState:
         own([{"functionCall": "k8s__get"}, {"functionCall": "k8s__list"}]),
     ],
 )
-async def test_an_answer_without_its_own_state_goes_as_text_and_calls(
+async def test_answer_without_own_provider_state_is_sent_as_text_and_calls(
     wire: Wire, source: Source, state: messages.ProviderState | None
 ) -> None:
     names, texts = ("k8s.get", "k8s.list"), ('{"name": "web-0"}', "")
@@ -247,7 +247,9 @@ async def test_arguments_of_another_providers_call_that_are_no_object_go_as_none
     assert part["functionCall"]["args"] == {}
 
 
-async def test_a_conversation_of_two_providers_sends_each_answer_in_its_own_way(wire: Wire, source: Source) -> None:
+async def test_conversation_of_two_providers_sends_own_answers_as_state_and_others_as_text(
+    wire: Wire, source: Source
+) -> None:
     own = messages.ProviderState(provider="google-default", data=[{"text": "mine", "thoughtSignature": "c28="}])
     answers = [
         messages.Message(role="assistant", text="shown", provider_state=state) for state in (FOREIGN, own, FOREIGN)
@@ -341,7 +343,7 @@ async def test_native_tools_are_offered_as_they_were_recorded(wire: Wire, source
 
 
 @pytest.mark.parametrize("reason", [reason for reason in types.FinishReason if "UNSPECIFIED" not in reason.value])
-async def test_answer_is_whole_only_if_the_model_ended_it_itself(
+async def test_answer_is_complete_only_if_ended_by_the_model(
     wire: Wire, source: Source, reason: types.FinishReason
 ) -> None:
     wire.answers = [[{"candidates": [{"content": {"parts": [{"text": "It"}]}, "finishReason": reason.value}]}]]
@@ -381,7 +383,7 @@ def refusal(
     ],
     ids=lambda value: None if isinstance(value, float) else str(value)[:40],
 )
-async def test_every_failure_is_one_of_our_own_errors(
+async def test_every_failure_is_raised_as_a_provider_error(
     wire: Wire,
     source: Source,
     answer: list[JSON] | Exception,

@@ -19,7 +19,7 @@ from tarsy.transcript import messages, ports
 
 
 @given(st.text(max_size=100))
-def test_every_name_is_sent_as_one_that_every_provider_takes(name: str) -> None:
+def test_every_tool_name_is_sent_in_form_accepted_by_every_provider(name: str) -> None:
     sent = tool_calls.accepted_name(tool_calls.wire_name(name))
     assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", sent)
     assert tool_calls.accepted_name(sent) == sent
@@ -88,7 +88,7 @@ def calls_of(*chunks: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(call.name, call.id, "".join(call.pieces)) for call in answer.calls.values()]
 
 
-def test_pieces_of_calls_go_by_their_place_or_else_behind_the_last() -> None:
+def test_call_fragments_are_joined_by_index_or_else_appended_to_last_call() -> None:
     by_turns = [
         {"index": 0, "name": "a", "id": "1", "args": ""},
         {"index": 1, "name": "b", "id": "2", "args": None},
@@ -165,7 +165,7 @@ def test_errors_are_distinguished(error: Exception, raised: type, code: str | No
     assert words in str(failure)
 
 
-def test_own_error_is_found_inside_wrapped_errors() -> None:
+def test_provider_error_is_found_inside_wrapped_errors() -> None:
     ours = provider.FatalError("to another origin")
     error = RuntimeError("Connection error.")
     error.__cause__ = ours
@@ -234,7 +234,7 @@ def test_an_integrations_client_is_guarded_where_only_a_private_name_shows_it() 
     assert http.bounded in chat._async_client._client.event_hooks["response"]
 
 
-async def test_an_integration_without_tools_says_so_at_once_and_answers_without() -> None:
+async def test_integration_without_tool_support_refuses_tools_at_once_and_answers_without() -> None:
     from langchain_core.language_models import fake_chat_models
     from tarsy.llm import integrations
 
@@ -256,7 +256,7 @@ def test_names_of_block_types_are_gathered_once() -> None:
     assert types_of_content._get_data_content_block_types.cache_info().misses == 1  # type: ignore[attr-defined]
 
 
-def test_citation_whose_url_is_no_text_is_kept() -> None:
+def test_citation_with_non_text_url_is_kept() -> None:
     from tarsy.llm import openai
 
     answer = langchain_answers.Answer()
@@ -267,7 +267,7 @@ def test_citation_whose_url_is_no_text_is_kept() -> None:
     assert answers.native_result(grounding).content == "123"
 
 
-def test_an_answer_of_many_blocks_is_refused_however_short_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_with_too_many_short_blocks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(langchain_answers, "_BLOCKS_MAX", 10_000)
     answer = langchain_answers.Answer()
     with pytest.raises(provider.RejectedError, match="longer than 10000 characters"):
@@ -276,7 +276,7 @@ def test_an_answer_of_many_blocks_is_refused_however_short_they_are(monkeypatch:
         langchain_answers.Answer().add_blocks([{"type": "text", "annotations": ["x" * 10_000]}])
 
 
-def test_an_answer_of_many_calls_is_refused_however_short_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answer_with_too_many_short_calls_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(langchain_answers, "_ARGUMENTS_MAX", 10_000)
     with pytest.raises(provider.RejectedError, match="longer than 10000 characters"):
         langchain_answers.Answer().add_calls([{"index": number} for number in range(1000)])

@@ -59,7 +59,7 @@ async def test_temporary_error_is_retried_and_attempts_are_recorded() -> None:
     ],
     ids=["cut short after a first count", "cut short", "empty, but whole"],
 )
-async def test_count_of_a_whole_answer_alone_replaces_the_maximum_in_budgets(
+async def test_only_token_count_of_complete_answer_replaces_reserved_maximum_in_budgets(
     failed: tuple[Step, ...], counts: tuple[int, bool]
 ) -> None:
     async def reserve(*_: object, **_options: object) -> str:
@@ -156,12 +156,12 @@ async def test_retries_end_with_the_iterations_time(monkeypatch: pytest.MonkeyPa
     assert error.call.seconds <= 0.3
 
 
-async def test_the_provider_says_how_long_to_wait_at_least() -> None:
+async def test_retry_waits_at_least_as_long_as_provider_asks() -> None:
     answer = await limited(Provider((provider.RetryableError("429", after=0.05),), WHOLE)).ask(REQUEST, SCOPE)
     assert answer.call.seconds == pytest.approx(0.05)
 
 
-async def test_a_provider_that_asks_for_more_time_than_is_left_is_given_up_at_once() -> None:
+async def test_provider_asking_for_more_wait_than_time_left_is_given_up_at_once() -> None:
     source = Provider((provider.RetryableError("429", after=121),))
     error = await failure(source)
     assert error.failure == messages.Failure(
@@ -250,7 +250,7 @@ async def test_lease_is_checked_after_the_wait_for_a_slot() -> None:
     waiting.cancel()
 
 
-async def test_calls_to_one_provider_at_once_are_limited() -> None:
+async def test_concurrent_calls_to_one_provider_are_limited() -> None:
     source = Provider(WHOLE)
     limits = limited(source, provider_calls=2)
     await asyncio.gather(*(limits.ask(REQUEST, SCOPE) for _ in range(6)))
@@ -300,7 +300,7 @@ EMPTY: dict[str, tuple[Step, ...]] = {
 
 
 @pytest.mark.parametrize("chunks", EMPTY.values(), ids=EMPTY)
-async def test_an_empty_answer_is_asked_for_again_three_times_and_is_none_then(chunks: tuple[Step, ...]) -> None:
+async def test_empty_answer_is_retried_three_times_and_then_counts_as_no_answer(chunks: tuple[Step, ...]) -> None:
     empty = (*chunks, provider.Usage(HALF), provider.Finish([{"s": "x"}]))
     source = Provider(empty, empty, empty, WHOLE)
     answer = await limited(source).ask(REQUEST, SCOPE)
@@ -418,7 +418,7 @@ async def test_cancellation_cuts_each_wait_and_frees_its_slot(where: str, monkey
     assert (await limits.ask(REQUEST, SCOPE)).message.text == "It is memory."
 
 
-async def test_a_model_tells_how_the_last_call_to_it_went_and_since_when() -> None:
+async def test_model_state_shows_outcome_of_last_call_and_since_when() -> None:
     refused = provider.FatalError("no such key", code="401")
     source = Provider(WHOLE, WHOLE, (refused,), (provider.RejectedError("cut", code="safety"),), (HANG,), WHOLE)
     asked = limited_model.LimitedModel("google", source, limits=platforms.Limits())

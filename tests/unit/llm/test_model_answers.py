@@ -36,7 +36,7 @@ def no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limited_model, "EMPTY_WAIT", 0.0)
 
 
-async def test_the_pieces_of_a_stream_become_one_answer() -> None:
+async def test_stream_pieces_become_one_answer() -> None:
     call = provider.Call("k8s.get", '{"name": "web-0"}')
     stream = (provider.Thinking("hm "), *WHOLE[:3], provider.Thinking("so"), call, call, provider.Finish([{"s": "x"}]))
     answer = await limited(Provider(stream)).ask(REQUEST, SCOPE)
@@ -78,14 +78,14 @@ async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("state", [math.nan, json.loads(300 * "[" + 300 * "]")])
-async def test_an_answer_whose_state_cannot_be_kept_is_rejected(state: object) -> None:
+async def test_answer_with_unstorable_provider_state_is_rejected(state: object) -> None:
     error = await failure(Provider((provider.Text("hm"), provider.Finish([state]))))
     assert error.failure.kind == "rejected"
     assert "cannot be stored as JSON" in error.failure.text
 
 
 @pytest.mark.parametrize("kind", [provider.RetryableError, provider.RejectedError, provider.FatalError])
-async def test_an_error_is_kept_as_text_that_the_store_can_hold(kind: type[provider.ProviderError]) -> None:
+async def test_error_is_kept_as_storable_text(kind: type[provider.ProviderError]) -> None:
     """Errors quote what a server sent, whole bodies included."""
     odd = "a\x00b\ud800 " + "x" * 1_000_000
     error = await failure(Provider((kind(odd, code=odd),)), iteration="20ms")

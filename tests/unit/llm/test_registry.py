@@ -54,7 +54,7 @@ def platform_with(kind: str, **fields: Any) -> platforms.Platform:
         ({"api_key_env": "AKIAIOSFODNN7EXAMPLE"}, {}, None, "environment variable that api_key_env names is not set"),
     ],
 )
-def test_a_provider_without_a_key_is_unusable_and_says_which(
+def test_provider_without_key_is_unusable_and_names_the_missing_key(
     tmp_path: Path, fields: dict[str, str], environment: dict[str, str], content: bytes | None, why: str | None
 ) -> None:
     if content is not None:
@@ -87,7 +87,7 @@ async def test_an_unusable_provider_answers_every_question_with_why() -> None:
     assert len(error.call.attempts) == 0, "asked again in vain"
 
 
-async def test_a_provider_that_the_platform_file_has_lost_says_so() -> None:
+async def test_provider_removed_from_platform_file_is_reported_as_removed() -> None:
     models = registry.Models({}, settings=platforms.Platform())
     with pytest.raises(ports.ModelError, match="the platform file has it no longer") as error:
         await models["gone"].ask(REQUEST, SCOPE)
@@ -260,7 +260,7 @@ BROKEN = "-----BEGIN PRIVATE KEY-----\nMBICAQAwBQYDK2VxBAYEBGFiY2Q=\n-----END PR
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_key_file_that_is_none_makes_vertex_ai_unusable_and_nothing_of_it_is_shown(
+def test_invalid_key_file_makes_vertex_ai_unusable_and_its_content_is_not_shown(
     tmp_path: Path, content: str | bytes | dict[str, Any] | None, why: str | None
 ) -> None:
     path = tmp_path / "key.json"
@@ -451,7 +451,7 @@ async def test_new_file_keeps_unchanged_clients_and_closes_others_after_their_la
     assert [client.closings for client in made] == [1] * len(made)
 
 
-def test_the_files_that_hold_keys_are_known(tmp_path: Path) -> None:
+def test_all_key_files_of_providers_are_listed(tmp_path: Path) -> None:
     platform = platforms.Platform.model_validate(
         {
             "llm_providers": {

@@ -58,19 +58,19 @@ def test_an_honest_text_is_left_alone(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", CIRCLES.values(), ids=CIRCLES)
-def test_a_text_in_circles_is_found(text: str) -> None:
+def test_repeating_text_is_detected(text: str) -> None:
     assert found_at(text) is not None
 
 
 @hypothesis.given(passage=PASSAGES | FEW_LETTERS, before=strategies.text(max_size=1000))
-def test_any_passage_is_found_soon_after_it_fills_the_tail(passage: str, before: str) -> None:
+def test_any_repeated_passage_is_detected_soon_after_it_fills_the_tail(passage: str, before: str) -> None:
     at = found_at(before + repeated(passage, 7000))
     assert at is not None
     assert at <= len(before) + answers.REPEATED_TAIL + 500
 
 
 @pytest.mark.parametrize("length", [1, 30, 499, 500])
-def test_wherever_it_differs(length: int) -> None:
+def test_tail_with_one_differing_character_anywhere_is_no_repetition(length: int) -> None:
     tail = repeated("".join(chr(0x4E00 + letter) for letter in range(length)), answers.REPEATED_TAIL)
     assert answers.passage_length(tail) == length
     assert not any(answers.passage_length(f"{tail[:at]}x{tail[at + 1 :]}") for at in range(answers.REPEATED_TAIL))

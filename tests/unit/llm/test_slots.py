@@ -89,7 +89,7 @@ async def test_a_wait_for_a_slot_is_no_time_of_an_iterations_or_of_a_stages(
     assert (outcomes(journal), outcome(journal)) == (Counter(Completed=AGENTS), "Completed")
 
 
-async def test_slow_request_releases_its_slot_to_waiting_ones(
+async def test_slow_request_releases_its_slot_to_waiting_requests(
     runtime: ports.Runtime, journal: memory.MemoryJournal
 ) -> None:
     source = Provider(silent=SLOTS)

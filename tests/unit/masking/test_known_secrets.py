@@ -79,7 +79,7 @@ def reveals(text: str, value: str) -> bool:
 
 @pytest.mark.parametrize("value", VALUES)
 @pytest.mark.parametrize("written", WRITTEN)
-def test_a_value_is_found_however_it_is_written(written: str, value: str) -> None:
+def test_known_secret_is_found_in_every_encoding(written: str, value: str) -> None:
     text = WRITTEN[written](value)
     masked = MASKER.text(f"before {text} behind")
     assert "[MASKED:secret]" in masked, text
@@ -99,7 +99,9 @@ LETTERS = string.ascii_letters + string.digits
     behind=strategies.binary(max_size=9),
     written=strategies.sampled_from(["plain", "base64", "urlsafe", "hex"]),
 )
-def test_no_value_is_left_wherever_it_stands(value: str, before: bytes, behind: bytes, written: str) -> None:
+def test_known_secret_is_masked_at_any_position_of_encoded_text(
+    value: str, before: bytes, behind: bytes, written: str
+) -> None:
     content = before + value.encode() + behind
     text = {
         "plain": content.decode("latin-1"),
@@ -148,7 +150,7 @@ def test_growing_text_shows_no_part_of_a_secret_value(written: str, value: str) 
         ("see inner-value-1nner-value-3", "see [MASKED:secret]nner-value-3"),
     ],
 )
-def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, expected: str) -> None:
+def test_beginning_of_longer_known_secret_is_held_back_until_it_is_complete(text: str, expected: str) -> None:
     secrets = knows("abcdefgh-1", "abcdefgh-1-longer", "gsk-9f8e7d6c5b4a", "inner-value-1", "inner-value-1nner-value-2")
     assert secrets.mask_beginning(text) == expected
 
@@ -160,7 +162,7 @@ def test_a_value_that_may_become_a_longer_one_is_waited_for(text: str, expected:
         max_size=8,
     )
 )
-def test_streamed_text_ends_as_the_masked_whole(pieces: list[str]) -> None:
+def test_streamed_text_ends_equal_to_the_masked_complete_text(pieces: list[str]) -> None:
     text = "".join(pieces)
     masked_beginnings = [KNOWN.mask_beginning(text[:end]) for end in range(len(text) + 1)]
     for masked_beginning in masked_beginnings:
@@ -176,7 +178,7 @@ def test_secret_that_looks_like_a_word_is_not_masked_in_prose(value: str) -> Non
     assert knows(value).mask(text) == text
 
 
-def test_each_line_of_a_key_is_found_alone() -> None:
+def test_each_line_of_a_private_key_is_masked_on_its_own() -> None:
     lines = [
         "-----BEGIN RSA PRIVATE KEY-----",
         "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn",
@@ -188,7 +190,7 @@ def test_each_line_of_a_key_is_found_alone() -> None:
     assert secrets.mask(f"line 2 is {lines[2]}, of {lines[0]}") == f"line 2 is [MASKED:secret], of {lines[0]}"
 
 
-def test_another_file_brings_other_values_and_those_of_before_are_found_still() -> None:
+def test_reload_adds_known_secrets_and_earlier_ones_are_still_masked() -> None:
     secrets = knows("first-secret-1")
     before = masker.Masker(secrets=secrets)
     secrets.add(["second-secret-2"])
@@ -200,7 +202,7 @@ def test_another_file_brings_other_values_and_those_of_before_are_found_still() 
     assert before.text("third-secret-3") == "[MASKED:secret]"
 
 
-def test_json_is_masked_text_by_text_and_stays_json() -> None:
+def test_each_string_in_json_is_masked_and_result_stays_valid_json() -> None:
     document = {"a": [KEY, 1, None, True], KEY: {"b": f"x {KEY} y"}}
     assert KNOWN.mask_json(document) == {
         "a": ["[MASKED:secret]", 1, None, True],
@@ -211,7 +213,7 @@ def test_json_is_masked_text_by_text_and_stays_json() -> None:
 
 
 @pytest.mark.parametrize("piece", hostile_texts.KNOWN_SECRETS)
-def test_lines_grow_with_the_length_of_a_text_that_is_nothing_but_values(piece: str) -> None:
+def test_masking_work_is_linear_in_length_of_text_made_only_of_known_secrets(piece: str) -> None:
     secrets = knows(*(f"{number:04}-secret-value" for number in range(1000)))
     hostile = masker.Masker(groups=["security"], secrets=secrets, clock=lambda: 0.0)
     assert steps.grow_linearly(hostile.text, piece * 500, piece * 1000)

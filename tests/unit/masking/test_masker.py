@@ -97,7 +97,7 @@ def test_a_secret_beside_broken_unicode_is_masked() -> None:
         '{"kind": "Secret", "data": ["cnry"], "stringData": "cnry"}',
     ],
 )
-def test_the_data_of_a_secret_is_masked_however_oddly_it_is_written(text: str) -> None:
+def test_secret_manifest_data_is_masked_in_any_odd_notation(text: str) -> None:
     assert "cnry" not in MASKER.text(text)
 
 
@@ -144,7 +144,7 @@ DISGUISED = strategies.lists(
 
 
 @hypothesis.given(DISGUISED)
-def test_disguised_text_is_masked_as_the_plain_one_is_and_twice_is_as_once(text: str) -> None:
+def test_disguised_text_is_masked_like_plain_text_and_masking_is_idempotent(text: str) -> None:
     masked = MASKER.text(text)
     assert MASKER.text(masked) == masked
     plain = lookalikes.normalize(text)

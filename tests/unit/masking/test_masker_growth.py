@@ -14,7 +14,7 @@ UNHURRIED = masker.Masker(groups=["kubernetes", "security"], clock=lambda: 0.0)
 """A masker that withholds nothing, however long it takes: counting lines is slow."""
 
 
-def test_lines_grow_with_the_length_of_one_piece_repeated() -> None:
+def test_masking_work_is_linear_in_length_of_one_repeated_piece() -> None:
     for piece in hostile_texts.MASKING_PIECES:
         single, double = (hostile_texts.EVERY_READER + piece * (size // len(piece)) for size in (2_000, 4_000))
         assert steps.grow_linearly(UNHURRIED.text, single, double), piece
@@ -52,6 +52,6 @@ def test_text_that_takes_too_long_is_withheld_with_a_note() -> None:
     assert MASKER.text(masked) == masked
 
 
-def test_a_short_text_is_masked_however_much_work_it_is() -> None:
+def test_short_text_is_masked_regardless_of_the_work_it_takes() -> None:
     for piece in ("{", "a:\n", "token=a ", '{"data":{"a":', "[MASKED:token]"):
         assert "withheld" not in MASKER.text(piece * (2_000 // len(piece)))

@@ -219,7 +219,7 @@ def recall(texts: list[tuple[str, str]]) -> float:
 
 
 @pytest.mark.parametrize(("family", "least"), [(family, 0.9) for family in LITERALS])
-def test_literals_are_found(family: str, least: float, figure: Callable[[str], None]) -> None:
+def test_secret_literals_are_found(family: str, least: float, figure: Callable[[str], None]) -> None:
     forms = LITERALS[family].split(" | ")
     texts = [
         (form.replace("@@", "\0").replace("@", value, 1).replace("\0", f"{value}@"), value)
@@ -238,7 +238,7 @@ def test_literals_are_found(family: str, least: float, figure: Callable[[str], N
         ("vendors' tokens behind a name", "API_TOKEN={}", 0.98),
     ],
 )
-def test_vendors_tokens_are_found(family: str, form: str, least: float, figure: Callable[[str], None]) -> None:
+def test_vendor_tokens_are_found(family: str, form: str, least: float, figure: Callable[[str], None]) -> None:
     chance = random.Random(5)  # noqa: S311 - a fixed seed, no secret
     letters = {"capitals and digits": string.ascii_uppercase + "234567"} | dict.fromkeys(
         ("hex", "hex and hyphens"), "0123456789abcdef"

@@ -51,7 +51,7 @@ def test_the_same_secret_looks_alike_and_another_does_not(first: str, second: st
     assert digits(PLACES[first].format(FIRST)) == digits(PLACES[second].format(FIRST))
 
 
-def test_secret_has_one_marker_in_base64_and_plain() -> None:
+def test_secret_has_the_same_marker_in_base64_and_plain_text() -> None:
     manifest = json.dumps({"apiVersion": "v1", "kind": "Secret", "data": {"a": encoded(FIRST), "b": encoded(SECOND)}})
     assert digits(manifest) == [*digits(f"DB_PASSWORD={FIRST}"), *digits(f"DB_PASSWORD={SECOND}")]
     [marked, again, base64d] = digits(f"DB_PASSWORD={FIRST}\nsaid {FIRST} and {encoded(f'web:{FIRST}')}\n")
@@ -77,7 +77,7 @@ def test_all_digits_occur_alike() -> None:
     assert len(set(seen)) > 490
 
 
-def test_there_are_none_unless_they_are_asked_for_and_never_in_alerts() -> None:
+def test_fingerprints_appear_only_if_enabled_and_never_in_alerts() -> None:
     text = f"DB_PASSWORD={FIRST}"
     server, alerts = platforms.DataMasking(), platforms.AlertMasking()
     for plain in (
@@ -100,7 +100,7 @@ def test_markers_that_came_with_the_text_get_none() -> None:
     assert MASKER.text(text, investigation="one") == text
 
 
-def test_patterns_of_ones_own_have_them_where_their_marker_stands_alone() -> None:
+def test_custom_patterns_have_fingerprints_if_their_replacement_is_a_plain_marker() -> None:
     mine = masker.Masker(
         own=[
             custom_patterns.compile_pattern(name="account", pattern=r"acct-\d+", replacement=None),
@@ -151,7 +151,7 @@ def test_masking_twice_changes_nothing(pieces: list[str], start: int, end: int) 
     assert MASKER.text(masked) == masked
 
 
-def test_they_hide_as_much_as_markers_without_them() -> None:
+def test_markers_with_fingerprints_hide_as_much_as_markers_without() -> None:
     plain = masker.Masker(groups=["security"], secrets=KNOWN)
     chance = random.Random(7)  # noqa: S311 - a fixed seed, no secret
     for _ in range(300):

@@ -49,7 +49,7 @@ SAID = [
 
 @pytest.mark.parametrize("repeat", SAID)
 @pytest.mark.parametrize("form", FOUND)
-def test_secret_that_was_found_once_is_masked_everywhere(form: str, repeat: str) -> None:
+def test_secret_found_once_is_masked_everywhere_in_the_text(form: str, repeat: str) -> None:
     for text in (f"{FOUND[form]}\n{repeat}\n", f"{repeat}\n\n{FOUND[form]}"):
         masked = MASKER.text(text)
         assert SECRET not in masked
@@ -121,14 +121,14 @@ def test_masking_twice_changes_nothing_in_repeated_text(values: list[str], aroun
     assert MASKER.text(masked) == masked
 
 
-def test_three_thousand_secrets_in_one_text_are_looked_for() -> None:
+def test_repeats_of_three_thousand_secrets_in_one_text_are_masked() -> None:
     chance = random.Random(7)  # noqa: S311 - a fixed seed, no secret
     values = ["".join(chance.choices(LETTERS, k=12)) + "7q" for _ in range(3_000)]
     masked = MASKER.text("".join(f"PASSWORD={value}\n" for value in values) + "\n" + " ".join(values))
     assert not [value for value in values if value in masked]
 
 
-def test_masker_looks_for_only_so_much_in_one_text() -> None:
+def test_masker_searches_one_text_for_repeats_of_a_bounded_amount_of_secrets() -> None:
     """Each value is looked for in four forms, and 500 KB in all bound the automaton."""
     chance = random.Random(8)  # noqa: S311 - a fixed seed, no secret
     values = ["".join(chance.choices(LETTERS, k=900)) + "7q" for _ in range(200)]

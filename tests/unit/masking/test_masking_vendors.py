@@ -57,7 +57,7 @@ SHAPES: dict[str, list[str | tuple[str, int]]] = {
 
 
 @pytest.mark.parametrize("vendor", SHAPES)
-def test_a_token_that_a_shape_tells_is_masked(vendor: str) -> None:
+def test_token_recognizable_by_its_shape_is_masked(vendor: str) -> None:
     chance = random.Random(11)  # noqa: S311 - a fixed seed, no secret
     for _ in range(5):
         token = "".join(

@@ -77,7 +77,7 @@ def test_each_match_has_a_word_that_its_pattern_needs(needs: bytes, rule: rules.
 
 
 @pytest.mark.parametrize("before", range(4080, 4100))
-def test_a_word_is_seen_wherever_it_stands(before: int) -> None:
+def test_prefilter_finds_word_at_any_position(before: int) -> None:
     seen = prefilter.Prefilter([b"curl|wget", b"zip", b""])
     assert seen.may_find(b"x" * before + b"cURL" + b"x" * 4096) == {0, 2}
     assert seen.may_find(b"x" * before + b"cUR") == {2}

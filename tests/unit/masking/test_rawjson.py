@@ -30,7 +30,7 @@ def as_utf16(text: str) -> str:
 
 
 @given(TEXTS)
-def test_a_text_cut_inside_an_emoji_is_read_with_a_replacement_and_nothing_else_is_changed(pieces: list[str]) -> None:
+def test_text_cut_inside_emoji_gets_replacement_character_and_no_other_change(pieces: list[str]) -> None:
     raw = f'["{"".join(pieces)}"]'
     repaired = rawjson.repair(raw.encode())
     assert ANY.validate_json(repaired) == [as_utf16(json.loads(raw)[0])]

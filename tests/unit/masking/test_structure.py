@@ -200,7 +200,7 @@ def small(number: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("make", "least"), [(small, 1.0), (secret, 0.98)])
 @pytest.mark.parametrize("half", ["head", "tail", "first lines"])
-def test_secrets_that_were_cut_anywhere_are_found(
+def test_secrets_in_manifests_cut_at_any_point_are_found(
     half: str, make: Callable[[int], dict[str, Any]], least: float, figure: Callable[[str], None]
 ) -> None:
     chance = random.Random(11)  # noqa: S311 - a fixed seed, no secret
@@ -270,7 +270,7 @@ NAMES = ["DB_PASSWORD", "API_TOKEN", "REDIS_KEY", "PGPASSWORD", "AWS_SECRET_ACCE
 
 @pytest.mark.parametrize("form", [json.dumps, lambda d: json.dumps(d, indent=2), block, literal, str])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_variable_whose_name_promises_a_secret_is_masked(name: str, form: Encode) -> None:
+def test_environment_variable_with_secret_like_name_is_masked(name: str, form: Encode) -> None:
     variables: list[dict[str, Any]] = [
         {"name": "MODE", "value": "fast"},
         {"name": name, "value": "two\nlines cnry"},

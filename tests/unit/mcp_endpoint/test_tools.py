@@ -29,7 +29,7 @@ def schemas(part: Any) -> list[dict[str, Any]]:
     return [*([part] if isinstance(part, dict) else []), *(schema for each in inner for schema in schemas(each))]
 
 
-async def test_arguments_have_one_type_and_a_description_each(listed: list[mcp_types.Tool]) -> None:
+async def test_each_argument_has_one_type_and_a_description(listed: list[mcp_types.Tool]) -> None:
     for tool in listed:
         assert tool.input_schema["additionalProperties"] is False
         for name, argument in tool.input_schema["properties"].items():

@@ -42,7 +42,7 @@ def test_a_process_ends_at_the_hit_that_was_named(points: str | None, survived: 
     assert (output.split(), process.returncode) == ([str(n) for n in range(survived)], status)
 
 
-def test_a_process_that_was_told_to_stop_goes_on_when_it_is_continued() -> None:
+def test_process_stopped_by_failpoint_resumes_on_sigcont() -> None:
     process = start("tool.call.before=stop@2")
     try:
         _, status = os.waitpid(process.pid, os.WUNTRACED)

@@ -65,7 +65,7 @@ def test_a_child_of_a_process_that_is_not_closed_reads_its_secrets() -> None:
     assert "environ True False" in run(READS_PARENT)
 
 
-def test_environment_that_cannot_be_closed_is_told(
+def test_unprotectable_process_environment_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")

@@ -28,7 +28,7 @@ def test_another_platform_file_is_masked_by_from_then_on(monkeypatch: pytest.Mon
     assert mask("password: hunter2x\nat-the-gateway-7") == "password: hunter2x\n[MASKED:secret]"
 
 
-async def test_a_file_that_is_prepared_masks_its_secrets_and_leaves_alerts_to_the_one_in_force(
+async def test_prepared_file_masks_its_secrets_and_changes_alert_masking_once_in_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = "password: hunter2x\nat-the-next-gateway-8"

@@ -41,7 +41,9 @@ async def settle(now: platform_file.PlatformFile) -> None:
     await now.refresh()
 
 
-async def test_all_is_exchanged_at_once_and_then_told(now: platform_file.PlatformFile, file: Path) -> None:
+async def test_reload_exchanges_everything_at_once_and_then_notifies_followers(
+    now: platform_file.PlatformFile, file: Path
+) -> None:
     story: list[tuple[str, bool, int]] = []
 
     def add_to_story(what: str) -> None:
@@ -100,7 +102,7 @@ async def test_setting_that_needs_a_restart_is_named_by_its_keys_and_holds_as_it
     assert now.notes() == []
 
 
-async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_stands_there(
+async def test_invalid_platform_file_is_reported_once_in_each_channel_without_its_content(
     now: platform_file.PlatformFile, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -128,7 +130,7 @@ async def test_a_file_that_is_wrong_is_told_once_to_each_and_never_with_what_sta
     assert "the platform file is valid again" in caplog.messages
 
 
-async def test_file_that_cannot_be_put_in_force_for_whatever_reason_changes_nothing_and_is_told(
+async def test_platform_file_that_cannot_be_put_in_force_changes_nothing_and_is_reported(
     now: platform_file.PlatformFile, file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Clients made for it meanwhile are let go, and a later file is put in force as if nothing had been."""
@@ -166,7 +168,7 @@ async def test_file_that_cannot_be_put_in_force_for_whatever_reason_changes_noth
     assert (now.notes(), now.number, "good" in now.platform.agents) == ([], 1, True)
 
 
-async def test_runbook_token_that_is_sent_nowhere_is_told_until_repositories_are_listed(
+async def test_unused_runbook_token_is_reported_until_repositories_are_listed(
     now: platform_file.PlatformFile, file: Path
 ) -> None:
     write(file, "runbooks: {token_env: T_KEN}\n")
@@ -182,6 +184,6 @@ async def test_runbook_token_that_is_sent_nowhere_is_told_until_repositories_are
     assert fact.detail.problems == ()
 
 
-def test_every_room_whose_level_can_be_set_is_a_part_of_the_program() -> None:
+def test_every_configurable_log_level_belongs_to_an_existing_package() -> None:
     for room in get_args(platforms.Room):
         assert importlib.util.find_spec(f"tarsy.{room}"), room

@@ -82,7 +82,7 @@ async def drained(platform_versions: versions.Versions) -> None:
         await running
 
 
-async def test_an_agent_under_way_keeps_what_it_began_with_and_the_next_one_has_the_new(
+async def test_running_agent_keeps_old_platform_file_and_next_agent_gets_the_new_file(
     runtime: ports.Runtime, journal: memory.MemoryJournal, ends: Ends
 ) -> None:
     old, new = Model(LOOKS, FOUND), Model(FOUND)
@@ -149,7 +149,7 @@ async def test_client_is_closed_once_and_not_before_the_last_version_that_has_it
     assert ends.of == ["first", "last", "shared"]
 
 
-async def test_smaller_number_of_slots_holds_once_as_many_are_given_back() -> None:
+async def test_lowered_slot_limit_holds_once_enough_slots_are_released() -> None:
     some = slots.Slots(3)
     for _ in range(3):
         await some.acquire()

@@ -59,13 +59,13 @@ MERGES = "\n".join(
         (b"a: 'S3cret", "FILE:1: not YAML: column 11: found unexpected end of stream"),
     ],
 )  # fmt: skip
-def test_problem_is_told_with_its_line(content: bytes, problem: str, tmp_path: Path) -> None:
+def test_problem_is_reported_with_its_line(content: bytes, problem: str, tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_bytes(content)
     assert problem_text(file) == problem
 
 
-def test_a_directory_a_loop_and_what_is_gone_are_told(tmp_path: Path) -> None:
+def test_directory_symlink_loop_and_missing_file_are_reported(tmp_path: Path) -> None:
     assert problem_text(tmp_path) == "FILE: Is a directory"
     assert problem_text(tmp_path / "gone.yaml") == "FILE: No such file or directory"
     (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
@@ -76,13 +76,13 @@ def test_a_directory_a_loop_and_what_is_gone_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_file_without_read_permission_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.touch(mode=0)
     assert problem_text(file) == "FILE: Permission denied"
 
 
-def test_documents_and_their_lines_are_found(tmp_path: Path) -> None:
+def test_yaml_documents_and_line_numbers_are_found(tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text("---\na:\n- x\n- b: {c: 1}\n---\n---\nd: 2\n")
     first, empty, last = files.read(file)
@@ -100,7 +100,7 @@ def test_merged_mapping_stands_where_it_is_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["a: {{.VAR}}", "a: {{ .VAR }}", "{a: {{.VAR}}}", 'a: "{{.VAR}}"'])
-def test_a_variable_needs_no_quotes_where_it_is_the_whole_value(text: str) -> None:
+def test_variable_that_is_the_complete_value_needs_no_quotes(text: str) -> None:
     (document,) = files.parse(text, file="f")
     assert document.value == {"a": "{{.VAR}}"}
 
@@ -118,7 +118,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))
-def test_whatever_stands_there_is_read_or_told_with_a_line(text: str) -> None:
+def test_any_file_content_is_read_or_reported_with_a_line(text: str) -> None:
     problems: list[files.Problem] = []
     try:
         read = files.parse(text, file="f")

@@ -81,6 +81,6 @@ def test_a_fingerprint_of_another_form_is_hashed(fingerprint: str, expected: str
         ("x" * 63, "x" * 54 + "-0f1e2d3c"),
     ],
 )
-def test_a_suffixed_name_keeps_the_end_of_a_long_one(name: str, named: str) -> None:
+def test_suffixed_name_keeps_the_end_of_a_long_name(name: str, named: str) -> None:
     assert naming.suffixed(name, "0f1e2d3c") == named
     assert len(named) <= 63

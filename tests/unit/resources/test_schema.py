@@ -27,7 +27,7 @@ def root(crd: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", CRDS)
-def test_every_string_and_list_is_bounded_and_every_list_says_how_it_merges(kind: str) -> None:
+def test_every_string_and_list_is_bounded_and_every_list_declares_its_merge_type(kind: str) -> None:
     checked = 0
     for at, node in nodes(root(CRDS[kind]()), kind):
         match node["type"]:
@@ -53,7 +53,7 @@ def test_every_string_and_list_is_bounded_and_every_list_says_how_it_merges(kind
         pytest.param(Any, id="anything"),
     ],
 )
-def test_type_that_a_structural_schema_cannot_say_is_refused_with_its_place(kind: Any) -> None:
+def test_type_not_expressible_in_structural_schema_is_refused_with_its_location(kind: Any) -> None:
     model = pydantic.create_model("Model", field=(kind, ...))
     with pytest.raises(schema.UnstructuralError, match=r"^spec\.field"):
         schema.crd_schema(model, at="spec")
@@ -153,7 +153,7 @@ def opinions(*names: str, **fields: Any) -> chains.Stage:
         (opinions("A-1-1", "A-1", "A-1", "A", "A"), "A-1-1 A-1-2 A-1-3 A-1 A-2"),
     ],
 )
-def test_agents_of_one_name_are_numbered_and_no_two_are_shown_alike(stage: chains.Stage, expected: str) -> None:
+def test_agents_with_same_name_are_numbered_and_shown_names_are_unique(stage: chains.Stage, expected: str) -> None:
     assert " ".join(stage.shown_names) == expected
     assert len(set(stage.shown_names)) == len(stage.members)
 

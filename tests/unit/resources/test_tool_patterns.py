@@ -88,7 +88,7 @@ def test_snapshot_with_a_refused_pattern_is_read() -> None:
     assert investigations.MCP.model_validate(stored_selection).tools is not None
 
 
-def test_newly_written_pattern_is_refused_at_its_place() -> None:
+def test_new_invalid_tool_pattern_is_refused_with_its_location() -> None:
     written = {"tools": {"deny": ["pods_l*"]}, "servers": [{"name": "k8s", "tools": ["pods_*", "[x"]}]}
     with pytest.raises(pydantic.ValidationError) as error:
         investigations.MCP.model_validate(written, context=tool_patterns.AS_WRITTEN)

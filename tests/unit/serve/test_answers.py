@@ -47,7 +47,7 @@ SIZES = st.one_of(
 
 
 @hypothesis.given(st.lists(st.tuples(SIZES, st.binary(min_size=1, max_size=7), st.sampled_from([bytes, memoryview]))))
-async def test_whatever_pieces_an_answer_has_it_arrives_whole_and_ends_once(pieces: Any) -> None:
+async def test_answer_in_any_pieces_arrives_complete_and_ends_once(pieces: Any) -> None:
     bodies = [kind((seed * size)[:size]) for size, seed, kind in pieces] or [b""]
     start = {"type": "http.response.start", "status": 200, "headers": []}
     body_messages = [{"type": "http.response.body", "body": body, "more_body": True} for body in bodies]
@@ -82,7 +82,9 @@ async def test_eight_answers_are_made_at_once_and_the_ninth_is_refused_after_a_w
     assert (await asyncio.create_task(responder.respond(nothing))).body == b'{"text":""}'
 
 
-async def test_held_bytes_are_bounded_and_given_back_with_their_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bytes_held_for_answers_are_bounded_and_released_with_their_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(answers, "HELD_MAX", 1000)
     responder, read, looked = answers.Responder(), asyncio.Event(), []
 

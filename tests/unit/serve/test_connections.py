@@ -73,6 +73,6 @@ def test_ambiguous_request_is_refused_and_nothing_after_it_is_read(
         (b"GET /a HTTP/1.0\r\n\r\n", [h11.Request, h11.EndOfMessage]),
     ],
 )
-def test_unambiguous_request_is_read_whatever_its_body_holds(content: bytes, expected: list[type], step: int) -> None:
+def test_unambiguous_request_with_any_body_is_read(content: bytes, expected: list[type], step: int) -> None:
     made = connections._Parser(h11.SERVER)
     assert list(dict.fromkeys(type(event) for event in received(made, content, step=step))) == expected

@@ -22,7 +22,7 @@ def test_a_caller_has_a_burst_and_then_so_many_a_second_and_others_have_their_ow
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5], "silence is saved up to a burst"
 
 
-def test_request_that_is_given_back_can_be_made_again_and_is_no_more_than_was_there() -> None:
+def test_returned_request_can_be_made_again_and_never_exceeds_the_burst() -> None:
     limited = limits.Rates(per_second=2, burst=3, clock=clocks.Clock(1000.0))
     assert [limited.take("jane") for _ in range(4)] == [0, 0, 0, 0.5]
     limited.give_back("jane")
@@ -37,7 +37,7 @@ def test_request_that_is_given_back_can_be_made_again_and_is_no_more_than_was_th
     burst=st.integers(1, 20),
     waits=st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=200),
 )
-def test_no_caller_gets_more_than_a_burst_and_the_rate_and_who_waits_as_told_gets_one(
+def test_caller_is_limited_to_burst_and_rate_and_gets_a_request_after_the_named_wait(
     per_second: int, burst: int, waits: list[float]
 ) -> None:
     clock = clocks.Clock(1000.0)
@@ -73,7 +73,7 @@ def test_callers_are_remembered_up_to_their_maximum(monkeypatch: pytest.MonkeyPa
         ("", ""),
     ],
 )
-def test_all_addresses_of_a_network_of_version_6_are_one_caller(address: str, network: str) -> None:
+def test_all_addresses_of_an_ipv6_network_count_as_one_caller(address: str, network: str) -> None:
     assert limits.network(address) == network
 
 

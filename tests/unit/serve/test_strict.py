@@ -79,13 +79,13 @@ def test_an_unknown_parameter_is_named_with_those_there_are(client: testclient.T
     assert faults(client, "limt=3&limit=3&Limit=3") == {"query.limt": there_is, "query.Limit": there_is}
 
 
-def test_a_parameter_that_is_no_list_is_given_once(client: testclient.TestClient) -> None:
+def test_repeated_non_list_parameter_is_refused(client: testclient.TestClient) -> None:
     once = "it appears 2 times; give it once"
     assert faults(client, "limit=1&limit=1&author=a&name=a&author=b") == {"query.limit": once, "query.author": once}
 
 
 @given(st.text(min_size=1))
-def test_whatever_is_unknown_is_told_shortly(client: testclient.TestClient, name: str) -> None:
+def test_unknown_parameter_is_refused_with_short_answer(client: testclient.TestClient, name: str) -> None:
     declared = {"limit", "name", "phase", "author"}
     answer = client.get("/things", params={name: ""}) if name.encode(errors="replace").decode() == name else None
     if answer is not None and name not in declared:
@@ -93,19 +93,19 @@ def test_whatever_is_unknown_is_told_shortly(client: testclient.TestClient, name
         assert len(answer.text) < 10_000
 
 
-def test_caller_without_permission_is_told_that_alone(client: testclient.TestClient) -> None:
+def test_unauthenticated_caller_gets_only_401_and_no_validation_errors(client: testclient.TestClient) -> None:
     for headers in ({"Authorization": ""}, {"Authorization": "you"}):
         answer = client.get("/things?limit=x&nonsense=1&limit=2", headers=headers)
         assert (answer.status_code, answer.json()["detail"]) == (401, "who are you?")
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b" {} \n"])
-def test_a_body_that_says_nothing_is_passed_over(client: testclient.TestClient, body: bytes) -> None:
+def test_empty_body_sent_to_path_without_body_is_ignored(client: testclient.TestClient, body: bytes) -> None:
     assert client.post("/things", content=body).status_code == 200
 
 
 @pytest.mark.parametrize("body", [b'{"a": 1}', b"[]", b"0", b"{}" + b" " * 100_000, iter([b"{}"])])
-def test_a_body_that_nobody_reads_is_refused(client: testclient.TestClient, body: Any) -> None:
+def test_body_sent_to_path_without_body_is_refused(client: testclient.TestClient, body: Any) -> None:
     answer = client.post("/things", content=body)
     assert (answer.status_code, answer.json()["detail"]) == (422, "body: this path takes no body; send none")
     assert client.request("GET", "/things", content=b"x").status_code == 422

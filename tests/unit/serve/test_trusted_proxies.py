@@ -76,7 +76,7 @@ def origin(*headers: tuple[str, str | bytes], peer: str | None = PROXY) -> trust
         ([("X-Forwarded-User", "\t"), ("X-Forwarded-Email", "jane@example.com")], "jane@example.com", ()),
     ],
 )
-def test_a_trusted_proxy_says_for_whom_it_calls(
+def test_trusted_proxy_names_the_caller_and_groups(
     headers: list[tuple[str, str]], name: str | None, groups: tuple[str, ...]
 ) -> None:
     assert origin(*headers) == trusted_proxies.Origin(address=PROXY, name=name, groups=groups)
@@ -183,7 +183,7 @@ def test_addresses_before_the_sender_change_nothing(trusted: list[str], sender: 
 
 
 @hypothesis.given(headers=st.lists(TEXT, max_size=2))
-def test_a_token_is_read_from_one_header_of_its_scheme_or_is_none(headers: list[bytes]) -> None:
+def test_bearer_token_is_read_only_from_a_single_header_with_bearer_scheme(headers: list[bytes]) -> None:
     for prefix in (b"", b"Bearer ", b"Basic "):
         token = credentials.bearer(request_with(*(("Authorization", prefix + value) for value in headers)))
         if prefix == b"Bearer " and len(headers) == 1:
@@ -195,7 +195,7 @@ def test_a_token_is_read_from_one_header_of_its_scheme_or_is_none(headers: list[
 @hypothesis.given(
     token=st.one_of(st.text(), st.lists(st.text(alphabet="eyJhwIiOjE3=_-"), min_size=3, max_size=3).map(".".join))
 )
-def test_the_end_of_a_token_that_says_none_is_unknown(token: str) -> None:
+def test_expiry_of_token_without_expiry_claim_is_unknown(token: str) -> None:
     assert credentials.expiry(token) is None or isinstance(credentials.expiry(token), float)
 
 
@@ -204,11 +204,11 @@ def test_the_end_of_a_token_that_says_none_is_unknown(token: str) -> None:
     [("eyJleHAiOjE3MDB9", 1700.0), ("eyJleHAiOiIxIn0", None), ("e30", None), ("W10", None), ("eyJleHAiOk5hTn0", None)],
     ids=["a number", "a text", "nothing", "a list", "no number"],
 )
-def test_a_token_says_when_it_ends(claims: str, ends: float | None) -> None:
+def test_token_expiry_is_read_from_its_claims(claims: str, ends: float | None) -> None:
     assert credentials.expiry(f"x.{claims}.x") == ends
 
 
-async def test_a_change_that_only_a_proxy_vouches_for_has_to_be_json_from_a_page_of_ours() -> None:
+async def test_write_request_authenticated_by_proxy_must_be_json_from_same_origin() -> None:
     json = ("Content-Type", "application/json; charset=utf-8")
     page = (("Host", "tarsy.example"), ("Origin", "http://tarsy.example"))
     for method, headers in (("GET", ()), ("HEAD", ()), ("POST", (json, *page)), ("DELETE", (json, *page))):

@@ -51,7 +51,7 @@ def test_a_run_over_three_claims_is_observed_once(snapshot: record.Snapshot) -> 
     assert since("tarsy_investigation_seconds_sum") == 31.0
 
 
-def test_a_stage_that_starts_and_ends_in_one_commit_is_observed_and_a_skipped_one_is_not(
+def test_stage_started_and_ended_in_one_commit_is_measured_and_skipped_stage_is_not(
     snapshot: record.Snapshot,
 ) -> None:
     since, claims = scrapes.Since(), Claims(snapshot)

@@ -287,7 +287,7 @@ def test_gate_does_not_depend_on_the_speed_of_the_machine() -> None:
         ("given(suppress_health_check=[HealthCheck.too_slow])", None),
     ],
 )
-def test_each_rule_refuses_what_it_says_and_nothing_else(line: str, kind: str | None) -> None:
+def test_each_timing_rule_refuses_exactly_its_own_pattern(line: str, kind: str | None) -> None:
     body = line.replace(": await", ":\n        await").replace("; look()", "\n        look()")
     source = f"SHORT = 1.5\n\nasync def test() -> None:\n    {body}\n"
     assert [problem_kind for _, problem_kind in problems(source)] == ([kind] if kind else [])
@@ -295,7 +295,7 @@ def test_each_rule_refuses_what_it_says_and_nothing_else(line: str, kind: str | 
     assert problems(f"pytestmark = pytest.mark.leaps\n{source}") == []
 
 
-def test_short_lease_of_a_module_is_found() -> None:
+def test_short_lease_constant_of_test_module_is_found() -> None:
     assert problems("LEASE = timedelta(seconds=2)") == [(1, "lease")]
     assert problems("LEASE = timedelta(minutes=2)") == []
 

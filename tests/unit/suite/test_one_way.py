@@ -90,7 +90,7 @@ def type_of(schema: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("by_former", [False, True], ids=["ours", "of earlier clients"])
-def test_fields_of_one_name_have_one_type(by_former: bool) -> None:
+def test_fields_with_same_name_have_same_type(by_former: bool) -> None:
     types: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name in sorted(answered(by_former=by_former)):
         for field, schema in SCHEMAS[name].get("properties", {}).items():
@@ -100,7 +100,7 @@ def test_fields_of_one_name_have_one_type(by_former: bool) -> None:
     assert several.keys() == fixed.keys(), several
 
 
-def test_an_investigation_has_all_fields_of_its_row_with_the_same_schema() -> None:
+def test_investigation_schema_has_all_fields_of_its_list_row_with_same_types() -> None:
     row, full = (SCHEMAS[model.__name__]["properties"] for model in (rows.Row, investigations.Investigation))
     assert row.items() <= full.items()
     facts = {name: schema for name, schema in full.items() if name not in ("executions", "unreadable")}
@@ -128,7 +128,7 @@ def of_kind(schema: dict[str, Any], definitions: dict[str, Any]) -> Iterator[tup
             yield snake(name), type_of(option)
 
 
-def test_field_that_the_api_names_as_the_kind_does_has_the_kinds_type() -> None:
+def test_api_field_named_like_a_crd_status_field_has_the_same_type() -> None:
     status = kind.Status.model_json_schema(by_alias=True)
     fields = SCHEMAS["Investigation"]["properties"]
     types = {name: field_type for name, field_type in of_kind(status, status["$defs"]) if name in fields}
@@ -152,7 +152,7 @@ def type_of_value(value: object) -> str:
             return "object"
 
 
-def test_live_events_have_the_types_of_the_single_answer() -> None:
+def test_live_event_fields_have_same_types_as_the_investigation_answer() -> None:
     fields = SCHEMAS["Investigation"]["properties"]
     body = events_from_log.status_body(ENDED) | events_from_log.end_body(ENDED)
     common = {name: value for name, value in body.items() if name in fields}
@@ -168,7 +168,7 @@ def test_live_events_have_the_types_of_the_single_answer() -> None:
     ("cost", "expected"),
     [(None, None), (0.006299999999999999, "0.0063"), (0.1 + 0.2, "0.3"), (5e-7, "0.0000005"), (0.0, "0")],
 )
-def test_cost_is_a_decimal_text_wherever_it_stands(cost: float | None, expected: str | None) -> None:
+def test_cost_is_decimal_text_in_every_schema(cost: float | None, expected: str | None) -> None:
     schemas = [
         component["properties"]["cost"]
         for name, component in SCHEMAS.items()

@@ -72,7 +72,7 @@ def test_replaced_gauges_lose_the_series_that_are_gone(registry: prometheus_clie
     assert (scrapes.total(text, "tarsy_up", server="a"), scrapes.total(text, "tarsy_up", server="b")) == (None, 1)
 
 
-def test_gauges_of_a_lease_end_with_it_even_if_nobody_says_so(registry: prometheus_client.CollectorRegistry) -> None:
+def test_gauges_of_a_lease_end_when_lease_expires_without_notice(registry: prometheus_client.CollectorRegistry) -> None:
     now = 100.0
     leased = instruments.LeasedGauges(registry, clock=lambda: now)
     length = instruments.LeasedGauge("tarsy_queue_length", "Waiting.", ("chain",))

@@ -48,7 +48,7 @@ FORGED = [
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_one_event_is_one_line_with_its_own_fields_whatever_they_hold(
+def test_log_event_is_one_line_with_its_own_fields_for_any_field_content(
     capsys: pytest.CaptureFixture[str], forged: str
 ) -> None:
     logs.configure()
@@ -62,7 +62,7 @@ def test_one_event_is_one_line_with_its_own_fields_whatever_they_hold(
 
 
 @pytest.mark.parametrize("forged", FORGED)
-def test_event_as_json_is_an_object_with_its_own_fields(capsys: pytest.CaptureFixture[str], forged: str) -> None:
+def test_log_event_as_json_is_one_object_with_its_own_fields(capsys: pytest.CaptureFixture[str], forged: str) -> None:
     logs.configure(form="json")
     identity = UUID(int=1)
     logging.getLogger("tarsy").info(
@@ -99,9 +99,7 @@ def test_traceback_is_a_field_of_an_event_as_json(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_text_that_may_not_be_shown_is_in_no_part_of_an_event(
-    capsys: pytest.CaptureFixture[str], form: logs.Format
-) -> None:
+def test_masked_text_appears_in_no_part_of_a_log_event(capsys: pytest.CaptureFixture[str], form: logs.Format) -> None:
     logs.configure(form=form, mask=lambda text: text.replace("s3cret=1", "[MASKED]"))
     logging.getLogger("tarsy").error("at %s", "s3cret=1", extra={"to": "s3cret=1"}, exc_info=RuntimeError("s3cret=1"))
     output = capsys.readouterr().err
@@ -156,7 +154,7 @@ def _unreadable() -> pydantic.ValidationError:
     "name",
     ["mcp.client.streamable_http", "client", "google_genai._api_client", "openai._base_client", "httpx2", "asyncio"],
 )
-def test_a_library_that_quotes_an_answer_shows_the_place_and_the_kind_of_error_alone(
+def test_library_log_quoting_an_answer_shows_only_location_and_kind_of_error(
     capsys: pytest.CaptureFixture[str], name: str, form: logs.Format
 ) -> None:
     logs.configure(level="DEBUG", form=form)
@@ -174,7 +172,7 @@ def test_a_library_that_quotes_an_answer_shows_the_place_and_the_kind_of_error_a
     assert "ConnectionError" in output
 
 
-async def test_an_error_of_a_task_that_nobody_awaits_is_logged_without_its_words(
+async def test_error_of_unawaited_task_is_logged_without_its_message(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     logs.configure()
@@ -192,7 +190,7 @@ async def test_an_error_of_a_task_that_nobody_awaits_is_logged_without_its_words
     assert " in fail" in output
 
 
-def test_a_part_has_a_level_of_its_own_until_it_is_taken_away(capsys: pytest.CaptureFixture[str]) -> None:
+def test_package_has_own_log_level_until_the_level_is_removed(capsys: pytest.CaptureFixture[str]) -> None:
     def logged() -> list[str]:
         for name in ("tools.servers", "live.hubs"):
             for level in (logging.DEBUG, logging.INFO, logging.ERROR):

@@ -123,7 +123,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str, str]] = {
 
 
 @pytest.mark.parametrize(("schema", "text", "problem"), UNFIT.values(), ids=UNFIT)
-def test_unusable_arguments_are_refused_with_place_and_expected_value(
+def test_unusable_arguments_are_refused_with_location_and_expected_value(
     schema: dict[str, Any], text: str, problem: str
 ) -> None:
     assert read(text, schema, is_child=False) == problem

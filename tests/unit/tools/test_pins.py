@@ -44,7 +44,7 @@ def test_any_description_has_a_hash(spec: dict[str, Any], schema: dict[str, Any]
     assert re.fullmatch(r"sha256:[0-9a-f]{64}", pins.digest(offered))
 
 
-def test_a_schema_that_nests_without_end_has_one_too() -> None:
+def test_extremely_nested_schema_has_a_digest() -> None:
     deep: dict[str, Any] = {}
     for _ in range(10_000):
         deep = {"not": deep}
@@ -150,7 +150,7 @@ async def test_problem_of_stopped_tools_has_short_hashes_after_a_colon() -> None
     )
 
 
-async def test_first_of_two_tools_with_one_name_counts() -> None:
+async def test_first_of_two_tools_with_same_name_is_pinned() -> None:
     offer = listing.ToolList("k8s")
     offer.add([tool("get", description="Another."), tool("get")])
     assert offer.hashes == {"get": pins.digest(tool("get", description="Another."))}

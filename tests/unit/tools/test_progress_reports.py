@@ -60,7 +60,7 @@ def notice(method: str, **params: Any) -> message.SessionMessage:
         ("message", {"level": 5, "data": "\ud83d"}, "\ufffd"),
     ],
 )
-async def test_progress_of_a_call_is_one_line(
+async def test_progress_report_of_call_is_one_line(
     reports: progress.Reports, method: str, params: dict[str, Any], line: str
 ) -> None:
     lines: list[str] = []
@@ -112,7 +112,7 @@ def test_all_else_is_the_clients(reports: progress.Reports, other: message.Sessi
     assert not reports.takes(other)
 
 
-async def test_a_line_is_masked_whole_before_it_is_cut_and_one_that_is_too_long_is_not_shown(
+async def test_progress_line_is_masked_before_cutting_and_too_long_line_is_not_shown(
     reports: progress.Reports,
 ) -> None:
     seen: list[str] = []

@@ -94,7 +94,7 @@ def test_structured_content_that_the_text_lacks_is_appended(
     assert results.to_output(types.CallToolResult(content=content, structured_content=structured)).text == text
 
 
-def test_an_error_stays_one_and_is_never_without_words() -> None:
+def test_tool_error_stays_an_error_and_always_has_a_message() -> None:
     output = results.to_output(types.CallToolResult(content=[TEXT], is_error=True))
     assert output == ports.ToolOutput(text="web-0 is Running", failed=True)
     silent = results.to_output(types.CallToolResult(content=[], is_error=True))
@@ -109,7 +109,7 @@ async def test_text_that_the_store_cannot_hold_is_replaced() -> None:
     assert (await cleaned("a\x00b\ud800c\U0001f4a5")).text == "a\ufffdb\ufffdc\U0001f4a5"
 
 
-async def test_all_of_a_result_is_masked_and_kept() -> None:
+async def test_complete_result_is_masked_and_stored() -> None:
     line = "level=info msg=ok path=/healthz status=200\n" * 20 + "level=error password={}\n"
     text = "".join(line.format(f"cnry{number:06}aB") for number in range(1_000))
     output = await cleaned(text, masker.Masker(groups=["security"]).text)
@@ -118,7 +118,7 @@ async def test_all_of_a_result_is_masked_and_kept() -> None:
     assert output.length is None
 
 
-async def test_large_results_are_masked_one_after_the_other_and_smaller_ones_do_not_wait_for_them() -> None:
+async def test_large_results_are_masked_one_at_a_time_and_small_results_do_not_wait() -> None:
     """The seconds that a text may take are counted by the clock: two at once would take them from each other."""
     under_way = most = 0
     small_is_done, seen = threading.Event(), []
@@ -167,7 +167,7 @@ async def test_text_that_is_not_masked_in_time_is_withheld_except_its_beginning(
         assert output.length is None, "it was masked whole"
 
 
-async def test_hostile_text_is_withheld_whole() -> None:
+async def test_hostile_text_is_withheld_completely() -> None:
     text = "".join(f"password=cnry{number:06}aB\n" for number in range(50_000))
     output = await cleaned(text, masker.Masker(groups=["security"]).text)
     assert (output.text, output.length) == (masker.withheld(len(text)), len(text))

@@ -83,7 +83,7 @@ def test_this_machine_is_asked_in_development_only(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://github.com/a", "http://127.0.0.2/a", "http://[::ffff:127.0.0.1]/a"])
-def test_development_opens_nothing_else(url: str) -> None:
+def test_development_mode_allows_no_other_runbook_addresses(url: str) -> None:
     with pytest.raises(ports.RunbookError):
         requested(url, loopback=True)
 
@@ -120,12 +120,12 @@ OURS = [
 
 
 @pytest.mark.parametrize("address", OURS)
-def test_an_address_that_is_not_anybodys_is_none(address: str) -> None:
+def test_private_reserved_or_invalid_address_is_not_public(address: str) -> None:
     assert not addresses.is_public(address)
 
 
 @pytest.mark.parametrize("address", ["140.82.112.3", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111"])
-def test_an_address_of_the_public_network_is_one(address: str) -> None:
+def test_public_address_is_recognized_as_public(address: str) -> None:
     assert addresses.is_public(address)
 
 

@@ -64,7 +64,7 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
 
 
 @pytest.mark.parametrize(("value", "expected"), REFUSED.values(), ids=REFUSED)
-def test_refused_values_are_named_with_place_and_expected_value(value: Any, expected: list[str]) -> None:
+def test_refused_values_are_reported_with_location_and_expected_value(value: Any, expected: list[str]) -> None:
     assert [str(fault) for fault in schemas.Schema(POD).faults(value)] == expected
 
 

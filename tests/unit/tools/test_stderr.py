@@ -51,7 +51,7 @@ def test_a_secret_is_masked(spoken: stderr.StandardError, caplog: pytest.LogCapt
     assert "correct-horse" not in caplog.text
 
 
-def test_a_long_line_is_cut_and_an_endless_one_takes_no_memory(
+def test_long_stderr_line_is_cut_and_endless_line_takes_bounded_memory(
     spoken: stderr.StandardError, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(1000):

@@ -40,7 +40,7 @@ def test_a_title_stands_for_a_missing_description() -> None:
 @pytest.mark.parametrize(
     "name", ["", "x" * 60, "x" * 300, "get pods", "get/pods", "gét", "get\n", "a\x00b", "\u202eget"]
 )
-def test_tool_whose_name_a_provider_would_refuse_is_left_out_and_reported(name: str) -> None:
+def test_tool_with_name_refused_by_providers_is_left_out_and_reported(name: str) -> None:
     offer = offered(tool("get"), tool(name), tool("list"))
     assert [listed.name for listed in offer.tools] == ["get", "list"]
     assert offer.problem == "has 1 tool that is left out, because of its name"
@@ -54,7 +54,7 @@ def test_a_name_that_is_there_twice_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(("over", "full"), [(0, False), (1, True), (9000, True)])
-def test_there_is_a_place_for_a_thousand_tools(over: int, full: bool) -> None:
+def test_tool_list_holds_at_most_a_thousand_tools(over: int, full: bool) -> None:
     offer = offered(*(tool(f"get{number}") for number in range(wire.TOOLS_MAX + over)))
     assert (len(offer.tools), offer.is_full) == (wire.TOOLS_MAX, full)
     assert offer.problem == ("offers too many tools, those after the first 1000 are left out" if full else "")
@@ -68,7 +68,7 @@ def test_a_long_description_is_cut() -> None:
 @pytest.mark.parametrize(
     "default", [math.nan, json.loads(200 * "[" + 200 * "]"), "x" * listing.SCHEMA_MAX], ids=["nan", "deep", "long"]
 )
-def test_a_schema_that_cannot_be_stored_or_is_too_long_is_shown_as_any_object(default: object) -> None:
+def test_unstorable_or_too_long_tool_schema_is_replaced_by_schema_of_any_object(default: object) -> None:
     """It would break the commit that it is stored with, or each read of that."""
     odd = tool("get").model_copy(update={"input_schema": NAMED | {"default": default}})
     assert [listed.input_schema for listed in offered(odd, tool("list")).tools] == [{"type": "object"}, NAMED]

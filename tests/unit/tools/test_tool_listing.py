@@ -14,7 +14,7 @@ async def endless(_: object, asked: types.PaginatedRequestParams | None) -> type
     return types.ListToolsResult(tools=[], next_cursor=f"{asked.cursor if asked else ''}x")
 
 
-async def test_a_list_that_never_ends_is_given_up() -> None:
+async def test_endless_tool_list_is_given_up() -> None:
     async with mcp.Client(Server("odd", on_list_tools=endless)) as client:
         with pytest.raises(ValueError, match="its list of tools has more than 100 pages"):
             await listing.list_tools("odd", client, mask=lambda text, **_: text)

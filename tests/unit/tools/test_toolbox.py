@@ -165,7 +165,7 @@ def call(name: str, arguments: str = '{"name": "web-0"}') -> messages.ToolCall:
     return messages.ToolCall(id="0.0", name=name, arguments=arguments)
 
 
-def test_a_tool_may_be_repeated_only_if_it_says_so(box: toolbox.PoolToolbox) -> None:
+def test_tool_call_can_be_repeated_only_if_tool_declares_it_idempotent(box: toolbox.PoolToolbox) -> None:
     by_name = {spec.name: spec.idempotent for spec in box.specs if spec.name.startswith("k8s.")}
     assert by_name == {
         "k8s.get": True,
@@ -309,7 +309,7 @@ async def test_a_call_that_may_have_changed_something_is_never_made_again(
     assert (asked, len(k8s.broken)) == (1, 1)
 
 
-async def test_a_tool_that_only_read_and_may_write_by_now_is_not_called_as_one_that_reads(
+async def test_tool_changed_from_read_only_to_writing_is_not_called_as_read_only(
     box: toolbox.PoolToolbox, k8s: Connected
 ) -> None:
     """An execution that has begun with it calls it beside others, and would call it again."""
@@ -320,7 +320,7 @@ async def test_a_tool_that_only_read_and_may_write_by_now_is_not_called_as_one_t
     assert not (await box.call(call("k8s.get"), SCOPE)).failed
 
 
-async def test_a_call_is_not_made_again_of_a_tool_that_is_another_one_since(
+async def test_tool_call_is_not_repeated_if_the_tool_has_changed(
     box: toolbox.PoolToolbox, k8s: Connected, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def report_broken(client: mcp.Client) -> None:

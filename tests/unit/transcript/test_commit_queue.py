@@ -92,7 +92,7 @@ def texts_of(so_far: record.Record, name: str) -> list[str]:
     return [message.text for message in so_far.executions[name].log]
 
 
-async def test_commits_that_come_at_once_are_all_kept_in_their_order_and_in_two_batches(
+async def test_concurrent_commits_are_all_stored_in_order_and_in_two_batches(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
@@ -124,7 +124,7 @@ async def test_entries_of_one_commit_stay_together_and_unmixed(
     assert all(execution.ended for execution in so_far.executions.values())
 
 
-async def test_alone_each_commit_is_a_batch_of_its_own(
+async def test_each_non_concurrent_commit_is_its_own_batch(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate
 ) -> None:
     for call_number in range(3):
@@ -134,7 +134,7 @@ async def test_alone_each_commit_is_a_batch_of_its_own(
 
 
 @pytest.mark.parametrize("how", ["by the next commit", "by settle"])
-async def test_a_commit_that_is_cancelled_while_it_waits_is_kept_all_the_same(
+async def test_commit_cancelled_while_waiting_is_still_stored(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record, how: str
 ) -> None:
     first, second = (asyncio.create_task(commits.commit(answered(name))) for name in NAMES[:2])
@@ -154,7 +154,7 @@ async def test_a_commit_that_is_cancelled_while_it_waits_is_kept_all_the_same(
 
 
 @pytest.mark.parametrize("how", ["by the next commit", "by one that waits", "by settle"])
-async def test_a_batch_whose_writing_is_cancelled_is_written_again_as_it_was(
+async def test_batch_with_cancelled_write_is_written_again_unchanged(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record, how: str
 ) -> None:
     first = asyncio.create_task(commits.commit(answered("e0"), ended("e0")))
@@ -179,7 +179,7 @@ async def test_a_batch_whose_writing_is_cancelled_is_written_again_as_it_was(
     assert texts_of(so_far, "e0") == ["e0 says 0"]
 
 
-async def test_a_batch_of_several_is_kept_though_the_one_who_wrote_it_is_cancelled(
+async def test_batch_of_several_commits_is_stored_even_if_its_writer_is_cancelled(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
@@ -224,7 +224,7 @@ async def test_settle_waits_for_a_commit_that_is_under_way_and_for_those_behind_
     await asyncio.gather(*tasks)
 
 
-async def test_once_the_lease_is_lost_all_who_wait_and_all_later_commits_are_told_so(
+async def test_lost_lease_is_raised_to_all_waiting_and_all_later_commits(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     tasks = [asyncio.create_task(commits.commit(answered(name))) for name in NAMES]
@@ -241,7 +241,7 @@ async def test_once_the_lease_is_lost_all_who_wait_and_all_later_commits_are_tol
     assert [texts_of(so_far, name) for name in NAMES] == [[], [], []]
 
 
-async def test_a_lost_lease_is_told_of_a_commit_whose_caller_had_gone(
+async def test_lost_lease_during_commit_of_cancelled_task_is_raised_on_settle(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate
 ) -> None:
     first = asyncio.create_task(commits.commit(answered("e0")))
@@ -254,7 +254,7 @@ async def test_a_lost_lease_is_told_of_a_commit_whose_caller_had_gone(
         await commits.settle()
 
 
-async def test_an_entry_that_cannot_follow_is_refused_and_harms_nobody_elses(
+async def test_out_of_order_entry_is_refused_and_harms_no_other_commits(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     first, second = (asyncio.create_task(commits.commit(answered(name), ended(name))) for name in NAMES[:2])
@@ -289,7 +289,7 @@ async def test_commit_behind_commits_that_only_wait_may_wait_too(
     assert so_far.stages["data-collection"].ended == stage_ended
 
 
-async def test_an_error_of_ours_while_writing_reaches_its_caller_and_the_batch_stays_due(
+async def test_internal_error_during_write_is_raised_to_committer_and_batch_stays_due(
     commits: commit_queue.CommitQueue[entries.Entry], gate: Gate, so_far: record.Record
 ) -> None:
     first = asyncio.create_task(commits.commit(answered("e0")))

@@ -38,7 +38,7 @@ def decoded(stored: entry_versions.Stored, entry: entries.Entry) -> entries.Entr
     return entry_versions.decode(stored, **columns(entry))
 
 
-def test_there_is_a_sample_of_every_kind() -> None:
+def test_every_entry_kind_has_a_sample() -> None:
     assert {type(entry).__name__ for entry in SAMPLES.values()} == entry_versions.VERSIONS.keys()
 
 
@@ -116,7 +116,7 @@ def test_the_final_analysis_is_stored_once_and_outside_the_body() -> None:
         ("StageStarted", 0, "version 1 is the newest that is known here"),
     ],
 )
-def test_an_unknown_kind_and_a_newer_version_are_unreadable_and_told_as_such(
+def test_entry_of_unknown_kind_or_newer_version_is_unreadable_and_reported_as_such(
     kind: str, version: int, problem: str
 ) -> None:
     stored = entry_versions.Stored(kind=kind, version=version, body="not even JSON")
@@ -146,7 +146,7 @@ def test_an_unknown_kind_and_a_newer_version_are_unreadable_and_told_as_such(
         ("ExecutionStarted", {"opaque": '{"parameters": [{}, 5]}'}, "tools.1.parameters: "),
     ],
 )
-def test_a_row_that_is_not_what_it_should_be_is_unreadable_and_says_where(
+def test_malformed_row_is_unreadable_and_its_problem_names_the_location(
     name: str, change: dict[str, Any], problem: str
 ) -> None:
     stored = replace(entry_versions.encode(SAMPLES[name]), **change)
@@ -168,7 +168,7 @@ def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | i
 
 
 @pytest.mark.parametrize("name", ["ExecutionStarted", "Answered", "Unanswered", "ToolsAnswered"])
-def test_a_field_that_is_unknown_here_is_not_dropped_however_deep_it_stands(name: str) -> None:
+def test_entry_with_unknown_field_at_any_depth_is_unreadable(name: str) -> None:
     """A shape that has grown has another version; a row that says otherwise was not written by us."""
     stored = entry_versions.encode(SAMPLES[name])
     tried = 0
@@ -204,7 +204,7 @@ def spoilt(document: Any, source: random.Random) -> Any:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_whatever_junk_a_row_holds_it_is_decoded_or_unreadable_and_never_raises(name: str) -> None:
+def test_row_with_any_content_is_decoded_or_unreadable_and_never_raises(name: str) -> None:
     source = random.Random(name)  # noqa: S311 - it mixes, it guards nothing
     entry = SAMPLES[name]
     stored = entry_versions.encode(entry)
@@ -272,7 +272,7 @@ def test_an_answer_that_holds_no_message_is_unreadable() -> None:
 
 
 @pytest.mark.parametrize("body", ['{"clock": 1, "a\\u0000b": 2}'])
-def test_reason_why_an_entry_cannot_be_read_is_text_that_can_be_stored(body: str) -> None:
+def test_problem_of_unreadable_entry_is_storable_text(body: str) -> None:
     """It is: the work row says what it waits for."""
     decoded_entry = entry_versions.decode(
         entry_versions.Stored(kind="StageStarted", version=1, body=body), run=0, stage="look", execution=""
@@ -281,7 +281,7 @@ def test_reason_why_an_entry_cannot_be_read_is_text_that_can_be_stored(body: str
     assert decoded_entry.problem == messages.storable(decoded_entry.problem)
 
 
-def test_a_build_is_told_by_what_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_build_id_depends_on_the_entry_and_chain_versions_it_can_read(monkeypatch: pytest.MonkeyPatch) -> None:
     build = record.build()
     assert (build, len(build)) == (record.build(), 16)
     monkeypatch.setitem(record.CHAIN_DECODERS, record.CHAIN_VERSION + 1, chains.Spec.model_validate)

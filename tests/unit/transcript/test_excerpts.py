@@ -35,7 +35,7 @@ def test_text_within_its_limit_is_left_alone() -> None:
     assert excerpts.middle_cut("", 0) == ""
 
 
-def test_the_beginning_and_twice_as_much_of_the_end_stay_line_by_line() -> None:
+def test_cut_text_keeps_complete_lines_of_beginning_and_twice_as_many_of_the_end() -> None:
     text = "".join(f"line {number:03}\n" for number in range(1000))
     cut_text = excerpts.middle_cut(text, 900, advice=excerpts.ASK_FOR_LESS)
     head, note, tail = taken_apart(cut_text, text, 900)
@@ -43,7 +43,7 @@ def test_the_beginning_and_twice_as_much_of_the_end_stay_line_by_line() -> None:
     assert note == "[cut: 901 lines with 8,109 characters are left out here; ask for less]"
 
 
-def test_one_line_is_called_one() -> None:
+def test_one_left_out_line_is_named_in_the_singular() -> None:
     text = "a\n" * 10 + "b" * 40 + "\n" + "c\n" * 20
     assert "[cut: 1 line with 41 characters are left out here]\nc\n" in excerpts.middle_cut(text, 60)
 
@@ -62,7 +62,7 @@ def test_a_very_long_line_is_cut_inside(text: str) -> None:
     text=st.lists(st.text(alphabet="ab\n é💥", max_size=60), max_size=60).map("\n".join),
     limit=st.integers(min_value=0, max_value=600),
 )
-def test_whatever_is_cut_where_what_is_told_adds_up(text: str, limit: int) -> None:
+def test_counts_in_cut_note_add_up_for_any_text_and_limit(text: str, limit: int) -> None:
     cut_text = excerpts.middle_cut(text, limit)
     if len(text) <= limit:
         assert cut_text is text
@@ -86,7 +86,7 @@ def test_beginning_ends_with_a_line_unless_the_line_is_long() -> None:
     assert excerpts.beginning("a\n" + "b" * 20, 10) == "a\nbbbbbbbb\n[cut: 10 of 22 characters are shown]"
 
 
-def test_one_line_is_cut_with_its_mark_inside_the_limit() -> None:
+def test_one_line_excerpt_including_its_mark_stays_within_limit() -> None:
     assert excerpts.one_line(" a\n b ", 3) == "a b"
     assert excerpts.one_line("a b c d", 4) == "a b…"
     assert excerpts.one_line("a b c d", 6, mark="...") == "a b..."

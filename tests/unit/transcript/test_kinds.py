@@ -20,6 +20,6 @@ def test_every_kind_has_all_parts(name: str) -> None:
         assert callable(part), f"{name} lacks a part"
 
 
-def test_there_is_no_kind_without_a_shape() -> None:
+def test_every_entry_kind_has_a_shape() -> None:
     assert registry.KINDS.keys() == set(SHAPES.values())
     assert entry_versions.VERSIONS.keys() == SHAPES.keys()

@@ -38,7 +38,7 @@ def excerpt(text: str, limit: int = 4_000, words: str = "") -> tuple[str, line_e
 
 
 @given(text=texts(), limit=st.integers(line_excerpts.LEAST, 6_000))
-def test_excerpt_is_verbatim_in_order_within_its_budget_and_gives_the_whole_back(text: str, limit: int) -> None:
+def test_excerpt_is_verbatim_and_bounded_and_restores_complete_text_with_the_rest(text: str, limit: int) -> None:
     rendered, chosen = excerpt(text, limit, "web-0")
     assert len(rendered) <= limit + len(HEADER) + 1
     assert (chosen.lines, chosen.length) == (len(text.split("\n")) - text.endswith("\n") if text else 0, len(text))
@@ -74,7 +74,7 @@ def test_notes_name_exactly_what_is_left_out(text: str) -> None:
             assert numbers == [first or alone, last or alone]
 
 
-def test_the_one_line_that_matters_is_found_in_a_flood() -> None:
+def test_relevant_line_is_found_in_flood_of_other_lines() -> None:
     lines = [*FLOOD]
     lines[1_234] = "FATAL: out of memory, killed"
     lines[2_000] = "connected to shop-db-0 after 3 tries"
@@ -87,20 +87,20 @@ def test_the_one_line_that_matters_is_found_in_a_flood() -> None:
     assert chosen.lines == 4_200
 
 
-def test_a_rare_error_is_found_in_a_flood_of_another_error() -> None:
+def test_rare_error_is_found_in_flood_of_another_error() -> None:
     lines = [f"ERROR request {number} timed out after 30 s" for number in range(5_000)]
     lines[2_501] = "ERROR certificate of shop-db has expired"
     assert lines[2_501] in excerpt("\n".join(lines))[0]
 
 
-def test_some_errors_of_all_parts_are_shown_if_more_occur_than_fit() -> None:
+def test_excerpt_shows_errors_from_all_parts_of_text_if_not_all_errors_fit() -> None:
     lines = [f"error in {chr(97 + number % 26) * (number // 26 + 3)}" for number in range(2_600)]
     _, chosen = excerpt("\n".join(lines))
     quarters = {span.first * 4 // len(lines) for span in chosen.spans}
     assert quarters == {0, 1, 2, 3}
 
 
-def test_one_line_of_json_is_shown_in_parts_with_the_members_that_matter() -> None:
+def test_single_line_json_is_excerpted_with_its_relevant_members() -> None:
     members = [f'{{"pod": "web-{number}", "status": "Running"}}' for number in range(5_000)]
     members[2_500] = '{"pod": "web-2500", "status": "CrashLoopBackOff"}'
     text = f"[{', '.join(members)}]"

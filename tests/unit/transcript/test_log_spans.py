@@ -282,7 +282,7 @@ def test_a_summary_of_a_result_is_a_call_of_its_execution() -> None:
     assert len({span.parent_id for span in chats}) == 1
 
 
-def test_a_question_is_a_trace_of_its_own_linked_to_the_investigation() -> None:
+def test_question_is_own_trace_linked_to_the_investigation() -> None:
     asked = entries.RunStarted(run=1, question="why?")
     answering = replace(stories.started("two", stage=""), run=1, kind="chat")
     log = (
@@ -306,7 +306,7 @@ def test_a_question_is_a_trace_of_its_own_linked_to_the_investigation() -> None:
     assert {span.attributes[genai.CONVERSATION] for span in emitted} == {UID}
 
 
-def test_a_retry_is_linked_and_tells_only_its_own_work() -> None:
+def test_retry_trace_links_to_original_and_shows_only_its_own_work() -> None:
     other = "aaaaaaaa-1111-2222-3333-444455556666"
     retry = replace(SNAPSHOT, retry_of=other, copied_entries=7)
     emitted = spans_of(*WHOLE, snapshot=retry)
@@ -335,7 +335,7 @@ def test_the_span_that_an_alert_names_is_linked(traceparent: str, *, linked: boo
 
 
 @given(seed=st.integers(0, 10_000), cut=st.integers(0, 400), contents=st.booleans())
-def test_a_takeover_anywhere_tells_the_same(seed: int, cut: int, *, contents: bool) -> None:
+def test_takeover_at_any_entry_yields_the_same_spans(seed: int, cut: int, *, contents: bool) -> None:
     log = [entry for commit in stories.commits(seed=seed) for entry in commit]
     uninterrupted = spans_of(*log, contents=contents)
     resumed = log_spans.LogSpans(snapshot=SNAPSHOT, provider_type=TYPES.get, contents=contents)
@@ -360,7 +360,7 @@ def test_an_unreadable_entry_ends_no_span() -> None:
     assert [*fold.add(2, at(2), stories.ended("unknown"))] == []
 
 
-def test_names_that_models_choose_are_short_and_on_one_line() -> None:
+def test_span_names_chosen_by_models_are_short_and_on_one_line() -> None:
     asked = stories.asks("k8s." + "x\n" * 1000)
     tool = spans_of(*WHOLE[:2], asked, stories.ran(asked))[-1]
     assert "\n" not in tool.name

@@ -45,7 +45,7 @@ def test_value_that_json_cannot_hold_or_that_nests_without_end_is_not_plain_json
     assert not messages.is_plain_json(value)
 
 
-def test_json_to_be_sent_loses_lone_surrogates_and_nothing_else() -> None:
+def test_json_to_be_sent_loses_only_lone_surrogates() -> None:
     value = {"a\ud800": ["\x00", "💥", 1, 2.5, None, True, {"": "\udfff"}]}
     assert messages.well_formed_json(value) == {"a\ufffd": ["\x00", "💥", 1, 2.5, None, True, {"": "\ufffd"}]}
     assert messages.storable_json(value) == {"a\ufffd": ["\ufffd", "💥", 1, 2.5, None, True, {"": "\ufffd"}]}

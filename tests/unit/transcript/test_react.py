@@ -276,7 +276,7 @@ TEXTS = (
 
 @hypothesis.settings(max_examples=500)
 @hypothesis.given(text=TEXTS)
-def test_any_text_can_be_read_and_what_counts_reads_the_same(text: str) -> None:
+def test_any_react_text_is_readable_and_its_used_part_reads_the_same(text: str) -> None:
     reading = react.read(text)
     assert 0 <= reading.used <= len(text)
     again = react.read(text[: reading.used])
@@ -299,7 +299,7 @@ VALUES = strategies.none() | strategies.integers() | strategies.text(max_size=20
 
 
 @hypothesis.given(document=strategies.dictionaries(strategies.text(max_size=20), VALUES, max_size=5))
-def test_json_is_read_as_json_whatever_stands_in_it_and_behind_it(document: dict[str, object]) -> None:
+def test_json_action_input_with_any_content_is_read_up_to_its_end(document: dict[str, object]) -> None:
     raw = json.dumps(document, indent=1)
     assert react.read(f"Action: k8s.get\nAction Input: {raw}\nObservation: x").input == raw
     assert json.loads(react.arguments(raw)) == document

@@ -64,7 +64,7 @@ def test_searching_on_shows_each_matching_line_once_in_order_and_in_bounds(
     assert numbers == [number for number, line in enumerate(lines, 1) if "hit" in line]
 
 
-def test_matches_in_one_long_line_are_shown_with_what_is_around_them() -> None:
+def test_matches_in_one_long_line_are_shown_with_surrounding_text() -> None:
     text = "ä" * 70_000 + " FATAL here " + "b" * 70_000 + "FATAL there"
     answer = search(text, "FATAL")
     snippets = re.findall(r"^1: \[characters (\d+)-(\d+)\] (.*)$", answer, re.MULTILINE)
@@ -75,7 +75,7 @@ def test_matches_in_one_long_line_are_shown_with_what_is_around_them() -> None:
     assert len(many) < 4_000
 
 
-def test_search_ends_in_time_and_says_where_it_stopped() -> None:
+def test_search_ends_at_its_time_limit_and_reports_where_it_stopped() -> None:
     ticks = itertools.count()
     rule = result_lookup.compile_pattern("FATAL")
     answer = result_lookup.search(LOG, rule, context=0, first=1, limit=4_000, clock=lambda: next(ticks) / 10)
@@ -111,7 +111,7 @@ def test_nested_quantifiers_are_linear(pattern: str) -> None:
     text=st.lists(st.sampled_from(["", "ab", "größer", "x" * 700, "\r"]), max_size=30).map("\n".join),
     limit=st.integers(260, 1_000),
 )
-def test_reading_on_gives_the_whole_text_in_bounded_pieces(text: str, limit: int) -> None:
+def test_continued_reading_returns_complete_text_in_bounded_pieces(text: str, limit: int) -> None:
     pieces, first, character = [], 1, 1
     for _ in range(len(text) + 1):
         answer = read(text, first=first, character=character, limit=limit)
@@ -143,7 +143,7 @@ def test_lines_are_read_by_their_numbers() -> None:
         ({"character": 99}, "'character' is 99: line 1 has 4 characters"),
     ],
 )
-def test_places_that_are_not_there_are_refused(request_: dict[str, int], problem: str) -> None:
+def test_request_for_nonexistent_position_in_result_is_refused(request_: dict[str, int], problem: str) -> None:
     with pytest.raises(result_lookup.RequestError, match=re.escape(problem)):
         read(LOG, **request_)
 

@@ -67,7 +67,7 @@ def logged(call: ports.StreamedCall, message: messages.Message) -> dict[str, tup
 @pytest.mark.parametrize("call", [NATIVE, REACT], ids=["native", "react"])
 @hypothesis.given(text=in_any_text, thinking=in_any_text, at=strategies.lists(strategies.integers(0, 200), max_size=8))
 @hypothesis.settings(deadline=None)
-def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
+def test_streamed_changes_add_up_to_the_shown_answer_for_any_split(
     call: ports.StreamedCall, text: str, thinking: str, at: Sequence[int]
 ) -> None:
     written = streams.AnswerStream(call, secrets=NO_SECRETS, notify=nothing)
@@ -88,7 +88,7 @@ def test_however_an_answer_is_cut_what_is_told_makes_up_what_is_shown(
 
 @hypothesis.given(text=in_any_text, thinking=in_any_text)
 @hypothesis.settings(deadline=None)
-def test_native_answer_at_its_end_is_shown_as_the_log_has_it(text: str, thinking: str) -> None:
+def test_finished_native_answer_is_shown_as_in_the_log(text: str, thinking: str) -> None:
     texts = {
         new.event: new.text for new in streams.partial_events(NATIVE, thinking=thinking, text=text, secrets=NO_SECRETS)
     }
@@ -100,7 +100,7 @@ def test_native_answer_at_its_end_is_shown_as_the_log_has_it(text: str, thinking
     text=in_any_text, end=strategies.sampled_from(["Final Answer: It is.", "Action: k8s.get\nAction Input: {}\n."])
 )
 @hypothesis.settings(deadline=None)
-def test_readable_react_answer_at_its_end_is_shown_as_the_log_has_it(text: str, end: str) -> None:
+def test_finished_readable_react_answer_is_shown_as_in_the_log(text: str, end: str) -> None:
     text = messages.storable(f"Thought: I know.{text}\n{end}")
     answer = dialects.REACT.read(messages.Message(role="assistant", text=text), final=False)
     hypothesis.assume(isinstance(answer, messages.Message) and not dialects.REACT.problem(answer))
@@ -141,19 +141,19 @@ STEPS = [
 
 
 @pytest.mark.parametrize(("text", "expected"), STEPS, ids=[text[-12:] for text, _ in STEPS])
-def test_labels_of_the_react_dialect_are_not_shown_not_even_half_of_one(text: str, expected: dict[str, str]) -> None:
+def test_react_labels_are_not_shown_even_partially(text: str, expected: dict[str, str]) -> None:
     events = streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS)
     assert {event.event: event.text for event in events} == {f"e0.3.{kind}": text for kind, text in expected.items()}
 
 
-def test_the_text_of_a_summary_is_shown_as_one() -> None:
+def test_streamed_text_of_summary_is_shown_as_executive_summary() -> None:
     (event,) = streams.partial_events(
         replace(NATIVE, kind="summary"), thinking="", text="It is memory.", secrets=NO_SECRETS
     )
     assert event == streams.PartialEvent(event="e0.3.text", type="executive_summary", text="It is memory.")
 
 
-def test_a_react_answer_that_is_too_long_to_be_read_is_not_shown() -> None:
+def test_react_answer_too_long_to_read_is_not_shown() -> None:
     text = "Final Answer: ".ljust(react.READ_MAX, "x")
     assert streams.partial_events(REACT, thinking="", text=text, secrets=NO_SECRETS)
     assert not streams.partial_events(REACT, thinking="", text=text + "x", secrets=NO_SECRETS)
@@ -169,7 +169,7 @@ SECRET = "sk-live-9Qw7Er5Ty3Ui1"
     at=strategies.lists(strategies.integers(0, 200), max_size=8),
     encoded=strategies.booleans(),
 )
-def test_a_known_secret_is_in_no_piece_however_it_is_cut(
+def test_known_secret_appears_in_no_streamed_piece_for_any_split(
     call: ports.StreamedCall, before: str, behind: str, at: Sequence[int], encoded: bool
 ) -> None:
     secret = base64.b64encode(SECRET.encode()).decode() if encoded else SECRET

@@ -49,7 +49,7 @@ STRAIGHT = log(
 )
 
 
-def test_a_straight_run_is_told_event_by_event_in_the_order_of_their_last_changes() -> None:
+def test_timeline_of_uninterrupted_run_lists_events_in_order_of_their_last_change() -> None:
     assert seen(timeline.fold(STRAIGHT)) == [
         (3, "e0.0.thinking", "llm_thinking", "completed", "hm"),
         (3, "e0.0.text", "llm_response", "completed", "I look."),
@@ -65,7 +65,7 @@ def test_a_straight_run_is_told_event_by_event_in_the_order_of_their_last_change
     ]
 
 
-def test_each_event_says_of_what_it_is() -> None:
+def test_each_event_names_its_model_or_tool() -> None:
     events = by_id(timeline.fold(STRAIGHT))
     assert {identity: event.metadata for identity, event in events.items()} == {
         "e0.0.thinking": {"source": "native", **MODEL},
@@ -97,13 +97,13 @@ def test_a_call_streams_from_the_answer_that_asks_for_it_to_its_result() -> None
 
 
 @pytest.mark.parametrize("name", ["get", ""])
-def test_a_tool_without_a_server_is_told_as_the_model_called_it(name: str) -> None:
+def test_tool_without_server_is_shown_under_the_name_the_model_called(name: str) -> None:
     call = messages.ToolCall(id="0.0", name=name, arguments="{}")
     event = by_id(timeline.fold(log(STARTED, began(), answered(call))))["e0.0.0.call"]
     assert event.metadata == {"server_name": "", "tool_name": name, "arguments": "{}"}
 
 
-def test_a_call_in_doubt_says_so() -> None:
+def test_tool_call_in_doubt_is_marked_as_in_doubt() -> None:
     events = by_id(timeline.fold(log(STARTED, began(), answered(GET), ran(GET, failed=True, in_doubt=True))))
     for identity in ("e0.0.0.call", "e0.0.0.result"):
         assert (events[identity].status, events[identity].metadata["in_doubt"]) == ("failed", True)
@@ -119,12 +119,12 @@ def test_a_call_in_doubt_says_so() -> None:
         (answered(GET, thinking="hm"), ["llm_thinking", "llm_tool_call", "mcp_tool_call"]),
     ],
 )
-def test_an_answer_tells_what_it_holds_and_nothing_empty(answer: entries.Answered, types: list[str]) -> None:
+def test_answer_yields_one_event_for_each_nonempty_part(answer: entries.Answered, types: list[str]) -> None:
     assert [event.type for event in timeline.fold(log(STARTED, began(), answer))] == types
 
 
 @pytest.mark.parametrize("conclude", [True, False])
-def test_answer_is_told_alone_without_the_messages_that_asked_for_it(conclude: bool) -> None:
+def test_timeline_shows_answer_without_the_messages_that_requested_it(conclude: bool) -> None:
     answer = answered(text="so")
     asked = (messages.Message(role="user", text="Conclude now."),) if conclude else ()
     full_answer = replace(answer, messages=(*asked, *answer.messages))
@@ -134,7 +134,7 @@ def test_answer_is_told_alone_without_the_messages_that_asked_for_it(conclude: b
 @pytest.mark.parametrize(
     ("outcome", "status"), [("Failed", "failed"), ("TimedOut", "timed_out"), ("Cancelled", "cancelled")]
 )
-def test_an_end_closes_what_streams_and_nothing_else(outcome: entries.Outcome, status: str) -> None:
+def test_execution_end_closes_only_its_open_events(outcome: entries.Outcome, status: str) -> None:
     rows = log(
         STARTED,
         began("e0"),
@@ -158,7 +158,7 @@ def test_an_end_closes_what_streams_and_nothing_else(outcome: entries.Outcome, s
     assert "e0.0.0.result" not in closed
 
 
-def test_an_end_without_a_word_tells_nothing() -> None:
+def test_execution_end_without_message_yields_no_event() -> None:
     assert seen(timeline.fold(log(STARTED, began(), ended("Cancelled")))) == []
 
 
@@ -174,7 +174,7 @@ def test_an_end_without_a_word_tells_nothing() -> None:
         ("Cancelled", "CancelledByUser", None),
     ],
 )
-def test_an_investigations_end_is_told_where_its_agents_have_not_told_it(
+def test_investigation_end_yields_event_only_if_no_agent_event_shows_it(
     ending: entries.Ending, reason: str, expected: tuple[str, ...] | None
 ) -> None:
     events = timeline.fold(log(entries.RunEnded(ending=ending, reason=reason, message="why")))
@@ -183,7 +183,7 @@ def test_an_investigations_end_is_told_where_its_agents_have_not_told_it(
         assert (event.id, event.stage, event.execution, event.metadata) == ("run-0.end", "", "", {"reason": reason})
 
 
-def test_a_takeover_is_told_with_the_first_entry_of_its_claim() -> None:
+def test_takeover_event_appears_with_the_first_entry_of_its_claim() -> None:
     made = Log().add(STARTED, began(), answered(GET)).taken_over().taken_over().add(ran(GET)).taken_over()
     made.add(answered(call_number=1, text="so"), ended())
     resumed = [event for event in timeline.fold(made.rows) if event.type == "resumed"]
@@ -203,7 +203,7 @@ def test_a_takeover_is_told_with_the_first_entry_of_its_claim() -> None:
 
 
 @pytest.mark.parametrize("execution", ["e0", ""])
-def test_an_entry_that_cannot_be_read_is_told_in_its_place(execution: str) -> None:
+def test_unreadable_entry_is_shown_as_error_at_its_position(execution: str) -> None:
     unreadable = entries.Unreadable(kind="Dreamt", version=7, problem="its kind is unknown here")
     rows = Log().add(STARTED, began(), answered(GET)).add(unreadable, execution=execution).add(ran(GET)).rows
     (error,) = [event for event in timeline.fold(rows) if event.type == "error"]
@@ -258,7 +258,7 @@ def test_conclusion_that_is_asked_again_becomes_an_answer_like_others() -> None:
     assert went_on[0].created_at == at(3)
 
 
-def test_a_fallback_says_from_whom_to_whom_and_why() -> None:
+def test_fallback_event_names_both_providers_and_reason() -> None:
     rows = log(
         STARTED,
         began(),
@@ -279,7 +279,7 @@ def test_answer_is_no_conclusion_if_its_provider_was_left_when_it_was_asked_agai
     assert [event.type for event in events] == ["llm_response", "provider_fallback"]
 
 
-def test_an_answer_that_cannot_be_read_is_the_conclusion_only_where_its_execution_completes_with_it() -> None:
+def test_unreadable_answer_is_the_conclusion_only_if_its_execution_completes() -> None:
     story = (STARTED, begun_as("agent", "react"), answered(text="It is out of memory."))
     for outcome, kind, seq in (("Completed", "final_analysis", 4), ("Failed", "llm_response", 3)):
         end = ended(outcome)  # type: ignore[arg-type]
@@ -294,7 +294,7 @@ def test_a_summary_and_a_question_are_events_of_their_own() -> None:
     assert (asked.id, asked.type, asked.content, asked.execution) == ("run-2.question", "user_question", "Why?", "")
 
 
-def test_compaction_is_told_with_its_reason_and_each_cut_for_one_request_is_told_again() -> None:
+def test_compaction_event_names_its_reason_and_each_cut_for_a_request_is_an_event() -> None:
     refused = messages.Failure(kind="fatal", text="400: too many tokens", code=messages.CONTEXT_OVERFLOW)
     lines = entries.ContextCompacted(execution="e0", turn=4, results=("0.0", "0.1"), tokens=9000, limit=8000)
     cut, shorter = (
@@ -353,7 +353,7 @@ def test_every_native_tool_has_an_event() -> None:
         assert event.type in get_args(timeline_events.Type)
 
 
-def test_native_tools_that_are_left_out_are_told_with_the_start_of_who_wanted_them() -> None:
+def test_left_out_native_tools_are_reported_with_the_start_of_their_agent() -> None:
     wanting = replace(stories.AGENT, native=resolve.NativeTools(offered=("google_search", "url_context"), mixes=False))
     start = replace(begun_as("agent", "native-thinking"), agent=wanting)
     assert timeline.fold(log(STARTED, start)) == []
@@ -374,7 +374,7 @@ def test_each_telling_of_joined_alerts_is_an_event() -> None:
     assert second.metadata == {"alerts": 10_000, "number": 10_001}
 
 
-def test_retry_is_an_event_that_says_of_which_provider_why_and_when_it_asks_again() -> None:
+def test_retry_event_names_provider_reason_and_time_of_next_attempt() -> None:
     retry = entries.ModelRetried(
         execution="e0",
         turn=1,

@@ -24,7 +24,7 @@ from tarsy.transcript import entries, messages, timeline, timeline_events
 
 
 @pytest.mark.parametrize(("claims", "resumed"), [({}, 0), ({3: 2}, 0), ({3: 1}, 1), ({2: 1}, 0)])
-def test_a_takeover_between_two_pages_is_told_by_the_claim_of_the_entry_before(
+def test_takeover_between_two_pages_is_detected_by_claim_of_previous_entry(
     claims: Mapping[int, int], resumed: int
 ) -> None:
     rows = Log().add(STARTED, began(), answered(GET)).taken_over().add(ran(GET)).rows
@@ -164,7 +164,7 @@ def merged(latest: dict[str, timeline_events.Event], events: Sequence[timeline_e
 
 @pytest.mark.parametrize("growing", [False, True], ids=["of a log at rest", "of a log that grows"])
 @pytest.mark.parametrize("seed", range(40))
-def test_read_in_steps_of_any_size_it_equals_the_one_that_is_read_at_the_end(seed: int, growing: bool) -> None:
+def test_timeline_read_in_steps_of_any_size_equals_timeline_read_at_once(seed: int, growing: bool) -> None:
     source = random.Random(seed)  # noqa: S311 - it mixes, it guards nothing
     rows = random_log(source)
     latest: dict[str, timeline_events.Event] = {}

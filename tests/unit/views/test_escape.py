@@ -54,7 +54,7 @@ def test_no_control_character_reaches_a_document(text: str) -> None:
     assert control_characters.escape(control_characters.escape(text)) == control_characters.escape(text)
 
 
-def test_control_characters_are_shown_as_python_writes_them() -> None:
+def test_control_characters_are_shown_as_python_escapes() -> None:
     assert (
         control_characters.escape("a\x1b[31mred\x1b[0m\x9b\u202eb\x00\x7f") == r"a\x1b[31mred\x1b[0m\x9b\u202eb\x00\x7f"
     )
@@ -74,7 +74,7 @@ def test_a_block_holds_its_text_and_ends_where_it_ends(text: str) -> None:
 
 
 @hypothesis.given(HOSTILE)
-def test_a_span_holds_its_text_on_one_line(text: str) -> None:
+def test_escaped_code_span_keeps_its_text_on_one_line(text: str) -> None:
     read = control_characters.escape(" ".join(text.split())) or "(nothing)"
     assert leaves(f"{escape.span(text)}: x\n\n# y {escape.span(text)}\n") == [
         ("code_inline", read),

@@ -33,7 +33,7 @@ ACCOUNT = "Chain Execution Summary:\n- Total stages: 2\n- Failed: 1\n\nStage Res
         ("日本語の文。次の文。", "日本語の文。次の文。"),
     ],
 )
-def test_headline_is_the_first_sentence_that_says_something(text: str, expected: str) -> None:
+def test_headline_is_the_first_sentence_with_content(text: str, expected: str) -> None:
     assert first_sentence.first_sentence(text) == expected
 
 

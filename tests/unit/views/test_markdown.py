@@ -203,14 +203,14 @@ def written(text: str = ANALYSIS, result: str = RESULT) -> str:
     return "".join(parts)
 
 
-def test_the_document_matches_the_recorded_one() -> None:
+def test_markdown_document_matches_the_golden_file() -> None:
     document = written()
     if os.environ.get("TARSY_GOLDEN") == "write":
         GOLDEN.write_text(document)
     assert document == GOLDEN.read_text()
 
 
-def test_text_that_prompts_share_is_shown_once() -> None:
+def test_text_shared_by_prompts_is_shown_once() -> None:
     document = written()
     assert document.count(RULES) == 1
     for execution in ("one", "two", "three"):
@@ -233,7 +233,7 @@ def test_a_long_prompt_is_cut_with_a_note_and_remembered_in_part(monkeypatch: py
     assert section.count("\nline 200\n") == 2
 
 
-def test_cut_text_names_the_path_of_the_whole() -> None:
+def test_cut_text_names_the_path_of_the_complete_text() -> None:
     result = "".join(f"line {number}\n" for number in range(3_000))
     document = written(result=result)
     assert result[: markdown.SHOWN_MAX] in document

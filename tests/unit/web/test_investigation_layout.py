@@ -64,7 +64,7 @@ def test_every_type_of_event_has_a_look() -> None:
     assert set(investigation_layout.LOOKS) == set(get_args(timeline_events.Type))
 
 
-def test_results_and_summaries_stand_at_their_call_in_whatever_order_they_came() -> None:
+def test_results_and_summaries_are_shown_at_their_call_in_any_arrival_order() -> None:
     events = [
         event("a.0.0.asked", "llm_tool_call"),
         event("a.0.0.call", "mcp_tool_call"),
@@ -82,7 +82,7 @@ def test_results_and_summaries_stand_at_their_call_in_whatever_order_they_came()
     assert [part.event.id for part in card.lines[1].parts] == ["a.0.1.result"]
 
 
-def test_a_result_whose_call_is_on_another_page_names_the_place_at_its_call() -> None:
+def test_result_with_call_on_another_page_names_the_target_at_its_call() -> None:
     page = investigation_layout.layout(investigation(execution("a")), [event("a.0.0.result", "tool_result")])
 
     (line,) = page.stages[0].agents[0].lines
@@ -111,7 +111,7 @@ def test_agents_that_have_not_started_are_named() -> None:
     ]
 
 
-def test_a_long_text_is_an_excerpt_that_says_how_much_is_left_out_and_what_was_masked() -> None:
+def test_long_text_is_shown_as_excerpt_with_left_out_amount_and_masked_kinds() -> None:
     content = "[MASKED:password] " + "x" * 1_000_000 + "\n[cut: 12 lines with 900 characters are left out here]\n"
 
     line = investigation_layout.line(

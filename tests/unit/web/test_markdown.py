@@ -87,7 +87,7 @@ def test_html_is_shown_as_text() -> None:
     assert "&lt;b&gt;bold&lt;/b&gt;" in str(markdown.to_html("<b>bold</b>"))
 
 
-def test_a_text_that_is_too_long_is_shown_without_parsing() -> None:
+def test_too_long_markdown_is_shown_without_parsing() -> None:
     html = str(markdown.to_html("*" * (markdown.LENGTH_MAX + 1)))
 
     assert html.startswith("<pre>***")

@@ -29,7 +29,7 @@ def place(host: str) -> dict[str, Any]:
     return {**state, "problem": "", "missing": "", "stopped": [stopped]}
 
 
-async def test_a_part_that_fails_says_why_and_the_others_are_there() -> None:
+async def test_failed_part_of_system_page_shows_reason_and_other_parts_are_shown() -> None:
     refused = problems.Problem(HTTPStatus.FORBIDDEN, "User eve may not list agentchains")
 
     assert (await system.read_part(reading("chains"))).content == "chains"
@@ -37,7 +37,7 @@ async def test_a_part_that_fails_says_why_and_the_others_are_there() -> None:
     assert (await system.read_part(reading(error=errors.TemporaryError("no database")))).problem == "no database"
 
 
-def test_a_changed_tool_is_one_change_for_all_processes_that_see_the_same() -> None:
+def test_tool_change_seen_by_several_processes_is_shown_as_one_change() -> None:
     tool = {"name": "pods_get", "description": "Gets <b>pods</b>.", "read_only": True, "hash": OFFERED}
     server = mcp_servers.Server.model_validate(
         {"name": "k8s", "state": "connected", "since": NOON, "processes": [place("b"), place("a")], "tools": [tool]}

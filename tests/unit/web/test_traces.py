@@ -58,7 +58,7 @@ def index(*, seconds: float | None = 10.0) -> views.Index:
     )
 
 
-def test_bar_has_the_place_and_the_length_of_its_time() -> None:
+def test_trace_bar_has_position_and_length_of_its_time() -> None:
     assert traces.bar(row(), index()) == traces.Bar(x=200.0, width=200.0, after=2.0)
 
 

@@ -56,7 +56,7 @@ def test_the_first_reason_holds_but_a_lost_lease_goes_before_all(
     assert lease.stopped == stopped
 
 
-def test_a_run_is_stopped_once_however_often_it_is_said() -> None:
+def test_run_is_stopped_once_even_if_stop_is_repeated() -> None:
     """Every heartbeat says it again; a second cancel would hit the run while it cleans up."""
     lease, stops = make(), list[str | None]()
     lease.on_stop(lambda: stops.append(lease.stopped))
@@ -85,7 +85,7 @@ async def waits(lease: leases.Lease) -> bool:
 
 
 @pytest.mark.parametrize("certain", [True, False])
-async def test_a_certain_lease_is_clear_and_one_in_doubt_waits_cancelled_or_not(certain: bool) -> None:
+async def test_certain_lease_passes_at_once_and_lease_in_doubt_waits_even_if_cancelled(certain: bool) -> None:
     lease = make(certain=certain)
     assert await waits(lease) is not certain
     lease.stop("user")
@@ -114,7 +114,7 @@ async def test_a_renewal_ends_the_doubt_unless_it_is_as_old() -> None:
     assert not await waits(lease)
 
 
-async def test_a_lost_lease_is_never_clear_again_whatever_is_renewed() -> None:
+async def test_lost_lease_stays_lost_after_any_renewal() -> None:
     lease = make(certain=False)
     waiting = asyncio.create_task(lease.ensure_lease())
     await asyncio.sleep(0)

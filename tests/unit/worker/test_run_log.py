@@ -42,7 +42,7 @@ def side_by_side(snapshot: record.Snapshot) -> record.Snapshot:
     return replace(snapshot, chain=chains.Spec.model_validate({"alertTypes": ["A"], "stages": stages}))
 
 
-async def test_lines_of_agents_side_by_side_say_whose_they_are(
+async def test_log_lines_of_parallel_agents_name_their_agent(
     side_by_side: record.Snapshot, platform: platforms.Platform, log_lines: loglines.LogLines
 ) -> None:
     model = TalkativeModel(together=2)
@@ -81,7 +81,7 @@ async def test_lines_of_agents_side_by_side_say_whose_they_are(
     ]
 
 
-async def test_stage_that_continues_after_a_takeover_says_so(
+async def test_stage_continued_after_takeover_is_logged_as_continued(
     side_by_side: record.Snapshot, platform: platforms.Platform, log_lines: loglines.LogLines
 ) -> None:
     asked = asyncio.Event()
