@@ -141,13 +141,6 @@ def test_compacted_error_result_remains_an_error(snapshot: record.Snapshot) -> N
     assert (error_message.failed, "9,000 characters of an error of k8s.pods_log" in error_message.text) == (True, True)
 
 
-def test_short_results_stay_where_a_line_would_be_longer(snapshot: record.Snapshot) -> None:
-    investigation = execution(snapshot, [Turn([20] * 50), Turn([9000]), Turn([5])])
-    due = build_context(investigation).compaction(2000)
-    assert due
-    assert due.results == ("1.0",)
-
-
 def test_longest_results_of_a_too_large_last_turn_are_cut_to_the_same_length(
     snapshot: record.Snapshot,
 ) -> None:

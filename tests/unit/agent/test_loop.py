@@ -150,17 +150,6 @@ async def test_model_that_concludes_unseen_is_asked_once_to_look_and_its_next_an
     assert messages.conversation(log(journal)).count(LOOK) == 1
 
 
-async def test_model_without_tools_is_not_asked_to_look(
-    snapshot: record.Snapshot, journal: memory.MemoryJournal
-) -> None:
-    begun, started = journal.facts
-    assert isinstance(started, entries.ExecutionStarted)
-    without = memory.MemoryJournal(snapshot, begun, replace(started, tools=()))
-    model = memory.ScriptedModel(says("so"))
-    ended = await run(without, model, memory.DictToolbox({}))
-    assert (ended.outcome, ended.ungrounded, len(model.requests)) == ("Completed", False, 1)
-
-
 @pytest.mark.parametrize("script", [(*[asks("k8s.get")] * 4, asks("k8s.list"), asks("k8s.get"), says("done"))])
 async def test_call_made_twice_in_a_row_is_not_made_again_and_the_model_hears_why(
     journal: memory.MemoryJournal, model: memory.ScriptedModel, toolbox: memory.DictToolbox

@@ -317,13 +317,6 @@ async def test_summariser_is_not_asked_once_the_lease_is_lost(
     assert summariser.requests == []
 
 
-async def test_summariser_requests_are_marked_as_having_a_fallback(
-    journal: memory.MemoryJournal, model: memory.ScriptedModel, summariser: Summariser, toolbox: memory.DictToolbox
-) -> None:
-    await run(journal, model, summariser, toolbox)
-    assert [scope.has_fallback for scope in summariser.scopes] == [True] * 3
-
-
 async def test_summary_requests_are_rebuilt_from_the_log_word_for_word(
     journal: memory.MemoryJournal, toolbox: memory.DictToolbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,10 +62,6 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "mcp_servers.s.write_tools.1: write the tool's name without 's.'",
         ),
         (
-            "mcp_servers: {s: {transport: {type: http, url: 'http://s/mcp'}, tools: {allow: [s.get]}}}",
-            "mcp_servers.s.tools.allow.0: write the tool's name without 's.'",
-        ),
-        (
             "agents: {A: {tools: {deny: [pods_log]}}}",
             "agents.A.tools.deny.0: it is not server.tool: write 'kubernetes-server.pods_*' or '*.pods_*', and 'kubernetes-server.*' for all tools of a server",  # noqa: E501
         ),
@@ -77,12 +73,9 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "llm_providers: {g: {type: langchain, model_provider: p, model: m, options: {api_key: S3cret}}}",
             "llm_providers.g: options: api_key does not belong there",
         ),
-        *(
-            (
-                f"defaults: {{runbook: '{address}'}}",
-                "defaults.runbook: this is a URL: write the text of a runbook; URLs come with alerts",
-            )
-            for address in ("https://github.com/o/r/blob/main/a.md", " HTTP://wiki/a ")
+        (
+            "defaults: {runbook: ' HTTP://wiki/a '}",
+            "defaults.runbook: this is a URL: write the text of a runbook; URLs come with alerts",
         ),
         (
             "deliveries: {p: {type: pagerduty, from_email: a@b, token_env: KEY, events: [ended, updated]}}",
@@ -90,11 +83,6 @@ def test_the_designs_example_is_read(file: Path) -> None:
         ),
         ("[1]", f"expected a mapping of {SECTIONS}"),
         ("limits: {tool_call: 25h}", "limits.tool_call: must be from 1ms to 1d"),
-        ("ingest: {dedup_window: 0s}", "ingest.dedup_window: must be from 1s to 365d"),
-        (
-            "ingest: {namespace: Shop}",
-            "ingest.namespace: not the name of a namespace, such as team-a: lower-case letters, digits and -, 63 at most",  # noqa: E501
-        ),
         (
             "ingest: {tokens: [{token_file: /t, namespaces: [shop, shop]}]}",
             "ingest.tokens.0.namespaces: 'shop' is listed twice: name each namespace once",
@@ -111,7 +99,6 @@ def test_the_designs_example_is_read(file: Path) -> None:
             "llm_providers: {g: {type: vertexai, model: gemini-2.0-flash, thinking: {budget: 1}}}",
             "llm_providers.g: thinking: gemini-2.0-flash does not think",
         ),
-        ('agents: {"": {}}', "agents.: invalid name: String should have at least 1 character"),
         (
             SUMMED_UP % "llm_provider: x",
             "mcp_servers.k.summarization.llm_provider: unknown provider. Available: anthropic-default, google-default, openai-default, vertexai-default, xai-default",  # noqa: E501

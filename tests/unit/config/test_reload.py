@@ -160,27 +160,8 @@ def test_a_file_that_is_written_to_while_it_is_read_is_not_judged(
     assert iterations(watch) == 5
 
 
-def test_a_process_does_not_start_with_what_is_wrong(tmp_path: Path) -> None:
-    file = tmp_path / "tarsy.yaml"
-    with pytest.raises(loader.ConfigError, match="No such file"):
-        watching(file)
-    file.write_text("limits: {answr: 5}\n")
-    with pytest.raises(loader.ConfigError, match=r"tarsy\.yaml:1: limits: unknown: answr"):
-        watching(file)
-
-
 def test_another_comment_is_no_change(file: Path, watch: reload.Watch) -> None:
     file.write_text(text(more="# nothing\n"))
-    assert not settle(watch)
-
-
-def test_platform_file_from_a_pipe_is_read_only_once(tmp_path: Path) -> None:
-    reading, writing = os.pipe()
-    os.write(writing, text(7).encode())
-    os.close(writing)
-    watch = watching(Path(f"/dev/fd/{reading}"))
-    assert (settle(watch), iterations(watch), watch.problem) == (False, 7, "")
-    os.close(reading)
     assert not settle(watch)
 
 

@@ -244,20 +244,3 @@ def test_chains_own_agent_replaces_the_built_in_agent_of_the_same_name(platform:
     spec = spec_of(agents=[{"name": "SynthesisAgent", "customInstructions": "Vote."}, {"name": "ChatAgent"}])
     synthesis = resolve.synthesis_for(platform, chain_name="c", chain=spec, stage=spec.stages[0])
     assert (synthesis.custom_instructions, synthesis.strategy) == ("Vote.", "synthesis-native-thinking")
-
-
-@pytest.mark.parametrize(
-    ("kind", "where"),
-    [
-        ("synthesis", "Chain 'c' stage 'look' synthesis"),
-        ("chat", "Chain 'c' chat"),
-        ("executiveSummary", "Chain 'c' executiveSummary"),
-    ],
-)
-def test_provider_of_the_chain_does_not_apply_to_synthesis_chat_and_summary(
-    platform: platforms.Platform, kind: str, where: str
-) -> None:
-    bare = platform.model_copy(update={"defaults": platforms.Defaults()})
-    with pytest.raises(resolve.UnresolvedError) as error:
-        follow(kind, Case(platform=bare, spec=spec_of(llmProvider="first")))
-    assert str(error.value) == f"{where} has no LLM provider: set llmProvider there or defaults.llm_provider"

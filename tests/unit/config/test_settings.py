@@ -95,16 +95,10 @@ def test_a_database_url_is_what_asyncpg_reads(url: str) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "foo",
         "secret",
         "mysql://u:secret@h/t",
-        "postgresql+asyncpg://u:secret@h/t",
-        "postgresql://u:secret@s@h/t",
-        "postgresql://u:secret/s@h/t",
-        "postgresql://u:1#secret@h/t",
         "postgresql://u:secret@[::1/t",
         "postgresql://u:secret@h:99999/t",
-        "postgresql://u:secret@h:http/t",
         "postgresql://u:secret@one,,two/t",
         "postgresql://u:secret@h/t?sslmode",
     ],

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from support import steps, stories
 from tarsy.agent import templates
 from tarsy.engine import evidence
-from tarsy.tools import pins
 from tarsy.transcript import entries, messages, record
 
 Ran = tuple[str, str, bool]
@@ -231,17 +230,3 @@ def test_gaps_of_any_analysis_are_bounded_and_never_raise(analysis: str, calls: 
     finished = run([execution("a", *calls, analysis=analysis)])
     assert len(evidence.gaps(finished)) <= 10
     assert (evidence.grounds(finished) is None) == (not analysis)
-
-
-def test_the_names_of_stopped_tools_and_the_beginnings_of_their_hashes_have_room_in_a_gap() -> None:
-    was, now = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
-    names = ("pods_log", "pods_list", "nodes_top", "events_list")
-    many = {name: pins.Stopped(tool=name, pinned=was, offered=now) for name in names}
-    single_tool = {"pods_log": many["pods_log"]}
-    problems = [
-        f"MCP server '{server}' {pins.stopped_text(stopped)}"
-        for server, stopped in (("k8s", single_tool), ("aws", many))
-    ]
-    first, second = evidence.gaps(run([execution("a", LOOKED, problems=problems)]))
-    assert first.reason.endswith(": pods_log (pinned sha256:aaaaaaaaaaaa, now sha256:bbbbbbbbbbbb)")
-    assert ": pods_log, pods_list, nodes_top, and 1 more (pinned sha256:aaaaaaaaaaaa, now " in second.reason

@@ -190,23 +190,6 @@ def test_stage_result_is_the_synthesis_result_if_synthesis_ran(agents: str, synt
     assert handover.analysis(joined(agents, synthesis)) == result
 
 
-def test_agents_are_listed_by_index_regardless_of_start_order() -> None:
-    forwards, backwards = ended("CFC"), ended("CFC")
-    backwards.executions = dict(reversed(forwards.executions.items()))
-    assert handover.analysis(backwards) == handover.analysis(forwards)
-    for stage in (forwards, backwards):
-        stage.ended = stage_end(stage)
-    handed_over = [
-        handover.earlier_stages(record.Run(stages={"look": stage}), reads="results") for stage in (forwards, backwards)
-    ]
-    assert handed_over[0] == handed_over[1]
-    assert (
-        handed_over[0].index("#### Agent 1: A-1")
-        < handed_over[0].index("#### Agent 2: A-2")
-        < handed_over[0].index("#### Agent 3: A-3")
-    )
-
-
 RUNS = """
 stages  Continue             Stop
 C       Completed            Completed

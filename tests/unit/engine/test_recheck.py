@@ -347,9 +347,7 @@ async def test_investigation_that_cannot_be_rechecked_is_made_as_ever(
     "call",
     [
         ("pods_delete", {"name": "web-0"}),
-        ("pods_top", {}),
         ("pods_log", {"name": "web-0", "sinceSeconds": 60}),
-        ("pods_get", {"name": "web-2026-11-25"}),
     ],
 )
 async def test_calls_that_write_measure_or_name_a_time_are_not_made_again(

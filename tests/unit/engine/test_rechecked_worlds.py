@@ -90,27 +90,8 @@ def state(document: Document, name: str) -> Document:
 
 
 SEEDS: Mapping[str, Callable[[World], Iterator[World]]] = {
-    "image": lambda world: rows_changed(world, PODS, in_object(lambda pod: container(pod).update(image="other:2"))),
-    "image of a Deployment": lambda world: rows_changed(world, DEPLOYMENTS, in_cell(6, "other:2")),
     "environment": lambda world: rows_changed(
         world, PODS, in_object(lambda pod: container(pod).setdefault("env", []).append({"name": "MORE", "value": "1"}))
-    ),
-    "exit code": lambda world: rows_changed(
-        world, PODS, in_object(lambda pod: state(pod, "terminated").update(exitCode=99))
-    ),
-    "reason": lambda world: rows_changed(
-        world, PODS, in_object(lambda pod: state(pod, "waiting").update(reason="Other"))
-    ),
-    "reason of a list": lambda world: rows_changed(world, PODS, in_cell(2, "Evicted")),
-    "message": lambda world: rows_changed(
-        world, PODS, in_object(lambda pod: pod["status"]["conditions"][0].update(message="other"))
-    ),
-    "limit": lambda world: rows_changed(
-        world, PODS, in_object(lambda pod: container(pod).update(resources={"limits": {"memory": "1Ki"}}))
-    ),
-    "node": lambda world: rows_changed(world, PODS, in_cell(6, "other-node")),
-    "node of an object": lambda world: rows_changed(
-        world, PODS, in_object(lambda pod: pod["spec"].update(nodeName="other-node"))
     ),
     "first restart": lambda world: (
         changed
@@ -118,10 +99,6 @@ SEEDS: Mapping[str, Callable[[World], Iterator[World]]] = {
             world, PODS, lambda row: in_cell(3, "3 (20s ago)")(row) if row.cells[3] == "0" else None
         )
     ),
-    "Secret of a container": lambda world: rows_changed(
-        world, PODS, in_object(lambda pod: container(pod).update(envFrom=[{"secretRef": {"name": "other"}}]))
-    ),
-    "size of a Secret": lambda world: rows_changed(world, SECRETS, in_cell(2, 99)),
     "new ReplicaSet": lambda world: (
         edited
         for row in world.rows.get(SETS, ())

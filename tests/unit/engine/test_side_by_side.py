@@ -368,27 +368,6 @@ async def test_a_stages_time_ends_those_that_have_not_and_leaves_what_has_ended(
 
 @pytest.mark.leaps
 @pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
-@pytest.mark.parametrize("taken_over", [False, True], ids=["by the same worker", "after a takeover"])
-async def test_no_synthesis_runs_after_agent_timeout_even_if_clock_shows_time_left(
-    runtime: ports.Runtime, snapshot: record.Snapshot, crew: Crew, taken_over: bool
-) -> None:
-    """Some of the stage's minute is left by the journal's clock: it is not the clock that timed the agents."""
-    crew.meanwhile = hang_but_the_first
-    journal = late(snapshot)
-    if taken_over:
-        await investigation.run(runtime=runtime, journal=journal)
-        timed_out = [isinstance(fact, entries.ExecutionEnded) and fact.outcome == "TimedOut" for fact in journal.facts]
-        journal = late(snapshot, *journal.facts[1 : timed_out.index(True) + 2])
-    journal.clock = lambda: 59.0  # type: ignore[method-assign]
-    crew.requests.clear()
-    await investigation.run(runtime=runtime, journal=journal)
-    assert SYNTHESIS not in crew.names
-    assert outcomes(journal) == [(FIRST, "Completed"), (SECOND, "TimedOut"), (THIRD, "TimedOut")]
-    assert stage_end(journal).outcome == "CompletedWithErrors"
-
-
-@pytest.mark.leaps
-@pytest.mark.parametrize("stage", [{**THREE, "timeoutSeconds": 60}])
 async def test_those_that_never_began_have_timed_out_too(
     runtime: ports.Runtime, snapshot: record.Snapshot, shop: Shop
 ) -> None:

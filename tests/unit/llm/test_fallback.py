@@ -438,25 +438,3 @@ async def test_unusable_provider_is_no_fallback(
     started = [execution.started.agent for execution in journal.record.executions.values()]
     assert started
     assert {tuple(fallback.provider for fallback in agent.fallbacks) for agent in started if agent} == {("third",)}
-
-
-def test_request_with_native_tools_is_not_used_to_calibrate_estimates(snapshot: record.Snapshot) -> None:
-    toolbox = memory.DictToolbox({})
-    searched = messages.NativeResult(tool="web_search", content="web-0: https://example.com")
-    for native, measured in (((), True), ((searched,), False)):
-        journal = begun(snapshot, toolbox)
-        answer = messages.Message(role="assistant", text="so", native=native)
-        call = entries.ModelCall(
-            provider="first", model="m", seconds=0.0, usage=messages.Usage(input_tokens=200_000, total_tokens=200_000)
-        )
-        registry.apply(journal.record, entries.Answered(execution=ID, turn=0, messages=(answer,), call=call))
-        assert (journal.record.executions[ID].reported is not None) == measured
-
-
-async def test_log_names_reason_for_leaving_a_provider(
-    snapshot: record.Snapshot, toolbox: memory.DictToolbox, caplog: pytest.LogCaptureFixture
-) -> None:
-    journal = begun(snapshot, toolbox, fallbacks=["second"])
-    await run(journal, Providers({"first": [DEAD], "second": [DEAD]}), toolbox)
-    warned = [log_record.getMessage() for log_record in caplog.records if log_record.levelname == "WARNING"]
-    assert warned == [f"second is asked from here on: {DEAD.text}"]

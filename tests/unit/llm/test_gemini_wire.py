@@ -235,32 +235,6 @@ async def test_answer_without_own_provider_state_is_sent_as_text_and_calls(
     ]
 
 
-@pytest.mark.parametrize("arguments", ["{", "[]", "5", '"name"', "[" * 100_000])
-async def test_arguments_of_another_providers_call_that_are_no_object_go_as_none(
-    wire: Wire, source: Source, arguments: str
-) -> None:
-    call = messages.ToolCall(id="0.0", name="k8s.get", arguments=arguments)
-    answer = messages.Message(role="assistant", calls=(call,), provider_state=FOREIGN)
-    wire.answers = [[STOP]]
-    await events(source("gemini-3-pro"), request(answer, result("0.0", "k8s.get")))
-    (part,) = wire.sent[0]["contents"][1]["parts"]
-    assert part["functionCall"]["args"] == {}
-
-
-async def test_conversation_of_two_providers_sends_own_answers_as_state_and_others_as_text(
-    wire: Wire, source: Source
-) -> None:
-    own = messages.ProviderState(provider="google-default", data=[{"text": "mine", "thoughtSignature": "c28="}])
-    answers = [
-        messages.Message(role="assistant", text="shown", provider_state=state) for state in (FOREIGN, own, FOREIGN)
-    ]
-    asks = messages.Message(role="user", text="and?")
-    wire.answers = [[STOP]]
-    await events(source("gemini-3-pro"), request(answers[0], asks, answers[1], asks, answers[2], asks))
-    parts = [content["parts"] for content in wire.sent[0]["contents"] if content["role"] == "model"]
-    assert parts == [[{"text": "shown"}], own.data, [{"text": "shown"}]]
-
-
 @pytest.mark.parametrize("name", ["k8s.get", "k8s.typed.get", "k8s.pods__get", "k8s-2.get"])
 async def test_a_tools_dot_does_not_reach_the_wire_and_comes_back(wire: Wire, source: Source, name: str) -> None:
     tools = (messages.ToolSpec(name=name), messages.ToolSpec(name="other.get"))

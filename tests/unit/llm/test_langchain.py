@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from langchain_core import exceptions
-from langchain_core.messages import content as types_of_content
 from support import steps
 from tarsy.llm import answers, langchain_answers, langchain_failures, provider, tool_calls
 from tarsy.transcript import messages, ports
@@ -67,18 +66,6 @@ def test_a_block_is_put_together_from_its_pieces() -> None:
         "summary": [{"type": "summary_text", "text": "Why"}, {"type": "summary_text", "text": "So"}],
         "encrypted_content": "xyz",
     }
-
-
-@given(st.lists(st.text(max_size=5)), st.lists(st.dictionaries(st.sampled_from(["url", "title"]), st.text())))
-def test_text_grows_and_lists_get_longer(pieces: list[str], notes: list[dict[str, str]]) -> None:
-    block = langchain_answers.Block()
-    for piece in pieces:
-        block.add({"type": "text", "text": piece})
-    for note in notes:
-        block.add({"type": "text", "annotations": [note]})
-    full_block = block.to_json()
-    assert full_block.get("text", "") == "".join(pieces)
-    assert full_block.get("annotations", []) == notes
 
 
 def calls_of(*chunks: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -247,13 +234,6 @@ async def test_integration_without_tool_support_refuses_tools_at_once_and_answer
     received = [event async for event in source.stream(ports.Request(tools=(), messages=prompt))]
     assert "".join(event.text for event in received if isinstance(event, provider.Text)) == "It is memory."
     assert isinstance(received[-1], provider.Finish)
-
-
-def test_names_of_block_types_are_gathered_once() -> None:
-    types_of_content._get_data_content_block_types.cache_clear()  # type: ignore[attr-defined]
-    for text in ("a", "b"):
-        assert not types_of_content.is_data_content_block({"type": "text", "text": text})
-    assert types_of_content._get_data_content_block_types.cache_info().misses == 1  # type: ignore[attr-defined]
 
 
 def test_citation_with_non_text_url_is_kept() -> None:

@@ -210,14 +210,6 @@ async def test_attempts_are_recorded_when_the_iterations_time_is_over() -> None:
     assert (errors(error.call), error.call.usage) == (["429"], USAGE)
 
 
-async def test_waiting_for_a_slot_does_not_count_as_silence() -> None:
-    source = Provider((HANG,), WHOLE)
-    limits = limited(source, provider_calls=1, iteration="50ms")
-    first, second = await asyncio.gather(*(limits.ask(REQUEST, SCOPE) for _ in range(2)), return_exceptions=True)
-    assert isinstance(first, ports.ModelError), "it has used up its time, and the other waited for as long"
-    assert isinstance(second, ports.Answer)
-
-
 async def test_a_repeat_is_sent_only_while_the_lease_holds() -> None:
     source = Provider((provider.RetryableError("429"),), WHOLE)
 
@@ -280,16 +272,6 @@ async def test_provider_is_tried_four_times_if_another_is_left_to_ask() -> None:
     source = Provider(*[(provider.RetryableError("503"),)] * 3, WHOLE)
     answer = await limited(source).ask(REQUEST, BEFORE_FALLBACK)
     assert (answer.message.text, len(answer.call.attempts), answer.call.retries) == ("It is memory.", 3, 3)
-
-
-async def test_each_attempt_has_its_provider_and_the_providers_error_code() -> None:
-    source = Provider(
-        (provider.RetryableError("429: slow down", code="429"),), (provider.FatalError("401: the key", code="401"),)
-    )
-    error = await failure(source)
-    assert error.call.attempts == (entries.Attempt(error="429: slow down", provider="first", code="429"),)
-    assert error.failure == messages.Failure(kind="fatal", text="first: 401: the key", code="401")
-    assert error.call.retries == 1
 
 
 EMPTY: dict[str, tuple[Step, ...]] = {
