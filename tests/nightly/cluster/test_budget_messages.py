@@ -12,9 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from aiohttp import web
 from support import queue, receivers, slack, waiting
-from tarsy import failpoints
 from tarsy.config.model import budgets, platforms
 from tarsy.controller import budget_events, delivery_queues
 from tarsy.deliveries import slack as slack_receiver
@@ -150,42 +148,3 @@ async def test_each_budget_threshold_is_reported_once_per_period_across_processe
     async with first.sending():
         await receiver.has(4)
         await first.settled(2)
-
-
-@pytest.mark.parametrize("point", ["deliveries.send.before", "deliveries.send.after"])
-async def test_message_sent_before_a_crash_is_resent_with_same_id_and_found_in_slack(
-    cluster: client.Cluster,
-    database: databases.Database,
-    receiver: receivers.Receiver,
-    monkeypatch: pytest.MonkeyPatch,
-    point: str,
-) -> None:
-    workspace = slack.Slack()
-
-    def answer(request: receivers.Request) -> Any:
-        return workspace.answer(request) if request.path.startswith("/api") else web.Response()
-
-    receiver.answer = answer
-    channel = {"type": "slack", "channel": slack.CHANNEL, "token_env": "SLACK_TOKEN", "base_url": f"{receiver.url}/api"}
-    process = Controller(cluster, database, hook=hook(f"{receiver.url}/hook"), channel=channel)
-    await process.spend(80)
-    died: set[asyncio.Task[Any] | None] = set()
-    hit = failpoints.hit
-
-    def die_once(name: str) -> None:
-        sender = asyncio.current_task()
-        if name == point and sender not in died:
-            died.add(sender)
-            raise OSError("the process dies")
-        hit(name)
-
-    monkeypatch.setattr(failpoints, "hit", die_once)
-    async with process.sending():
-        await process.settled(2)
-    assert len(died) == 2
-    sent = [request for request in receiver.requests if request.path == "/hook"]
-    assert len({request.body for request in sent}) == 1
-    assert len(sent) == (2 if point == "deliveries.send.after" else 1)
-    (first,) = workspace.firsts
-    assert first["text"] == "Budget team of shop: 80 % of 100 model calls"
-    assert {block["text"]["type"] for block in first["blocks"]} == {"plain_text"}

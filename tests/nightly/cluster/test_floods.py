@@ -144,35 +144,6 @@ async def test_large_notification_is_taken_in_part_and_the_rest_when_it_is_sent_
     assert watchdog.worst < BUSY_MAX * max(1.0, pace.slowness())
 
 
-async def test_statements_per_alert_are_few(api: API, monkeypatch: pytest.MonkeyPatch) -> None:
-    statements = 0
-    run, begin = databases.Database.run, databases.Database.begin
-
-    async def counted_run(*arguments: Any, **values: Any) -> Any:
-        nonlocal statements
-        statements += 1
-        return await run(*arguments, **values)
-
-    def counted_begin(*arguments: Any) -> Any:
-        nonlocal statements
-        statements += 1
-        return begin(*arguments)
-
-    async def counted(**fields: Any) -> int:
-        nonlocal statements
-        statements = 0
-        status, receipt = await api.post(notification(*(alert(number, **fields) for number in range(10))))
-        assert (status, len(receipt["alerts"])) == (200, 10)
-        return statements
-
-    await api.post(notification(alert(100)))
-    monkeypatch.setattr(databases.Database, "run", counted_run)
-    monkeypatch.setattr(databases.Database, "begin", counted_begin)
-    assert await counted() == 10 * 2 + 4, "two for each new alert; one to look all up; workers, queue and hints"
-    assert await counted() == 3, "all repeats are looked up and counted at once; and one hint that statuses changed"
-    assert await counted(status="resolved") == 10 + 1
-
-
 def counted_refusals() -> float:
     return scrapes.total(metrics.render("")[0].decode(), "tarsy_webhook_refused_total") or 0.0
 
@@ -357,15 +328,10 @@ async def test_a_receiver_is_masked_and_cut_in_the_object_and_in_the_log(
     ("path", "unit"),
     [
         ("/api/v1/webhooks/alertmanager", "[],"),
-        ("/api/v1/webhooks/alertmanager", "{},"),
-        ("/api/v1/webhooks/alertmanager", '{"a":"b","c":"d"},'),
         ("/api/v1/webhooks/alertmanager", "x"),
-        ("/api/v1/webhooks/alertmanager", "1,"),
         ("/api/v1/alerts", "[],"),
-        ("/api/v1/alerts", "x"),
-        ("/api/v1/alerts", "1,"),
     ],
-    ids=["lists", "objects", "labels", "one text", "numbers", "posted lists", "posted text", "posted numbers"],
+    ids=["lists", "one text", "posted lists"],
 )
 async def test_ten_megabyte_request_of_any_content_does_not_block_other_callers(
     api: API, watchdog: Watchdog, path: str, unit: str

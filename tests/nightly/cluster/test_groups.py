@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from uuid import UUID
 
 import aiohttp
 import pytest
 from support import apis, command_line, queue
-from support.grouped_alerts import START, alert, grouped, listed, notify, objects, read, replica, split
+from support.grouped_alerts import alert, grouped, listed, notify, objects, read, replica, split
 from tarsy import failpoints
 from tarsy.agent import spending
 from tarsy.config.model import budgets
@@ -145,35 +144,6 @@ async def test_split_command_takes_an_alert_out_of_its_group_or_reports_why_not(
             refused = await command.run("split", first["name"], fingerprint)
             assert (refused.code != 0, refused.out, reason in refused.err) == (True, "", True), refused
     assert objects(plane, cluster) == 3
-
-
-async def test_a_split_that_ended_before_it_was_complete_is_completed_by_its_repeat(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE, onResolved="Cancel")
-    (first,) = await notify(api, alert(1, node="n"))
-    await notify(api, alert(2, node="n"))
-    await notify(api, alert(2, node="n", status="resolved"))
-    later = alert(2, node="n") | {"startsAt": (START + timedelta(hours=1)).isoformat()}
-    await notify(api, later)
-    await notify(api, alert(1, node="n", status="resolved"))
-    _, begun = await split(api, first["id"], 2)
-    # As the admission has left them: the newest episode has moved, the earlier one has not.
-    back = "UPDATE identities SET investigation = :id WHERE fingerprint = :fingerprint AND status = 'resolved'"
-    await queue.execute(database, back, id=UUID(first["id"]), fingerprint=f"{2:016x}")
-    await queue.execute(
-        database, "UPDATE investigations SET alert_status = 'firing' WHERE id = :id", id=UUID(first["id"])
-    )
-    assert await split(api, first["id"], 2) == (202, begun)
-    assert objects(plane, cluster) == 2
-    assert (await read(api, first["id"]))["alert_status"] == "resolved"
-    assert (await read(api, begun["id"]))["alert_status"] == "firing"
-    assert [
-        row[0]
-        for row in await queue.rows(
-            database, "SELECT DISTINCT fingerprint FROM identities WHERE investigation = :id", id=UUID(first["id"])
-        )
-    ] == [f"{1:016x}"]
 
 
 @pytest.mark.parametrize("point", ["intake.create.before", "intake.create.after"])

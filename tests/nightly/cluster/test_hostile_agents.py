@@ -193,6 +193,10 @@ def older(tool: Any, arguments: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}
 
 
+def reading(uri: str) -> dict[str, Any]:
+    return {**LIST, "method": "resources/read", "params": {"uri": uri}}
+
+
 DEEP = json.dumps(older("investigation_search", {"query": "X"}))
 HALF = "half of a surrogate pair"
 HOSTILE: dict[str, tuple[Any, dict[str, str], int, str]] = {
@@ -202,57 +206,22 @@ HOSTILE: dict[str, tuple[Any, dict[str, str], int, str]] = {
     "too many bytes": (older("wait", {"id": "x" * 600_000}), {}, 413, ""),
     "a batch": ([LIST, LIST], {}, 400, "Validation error"),
     "a call without id": (
-        {"jsonrpc": "2.0", "method": "tools/call", "params": older("investigate", ALERT)["params"]},
+        {key: value for key, value in older("investigate", ALERT).items() if key != "id"},
         {},
         202,
         "",
     ),
-    "an unknown method": ({**LIST, "method": "tools/drop"}, {}, 200, "Method not found"),
-    "an unknown tool": (
-        older("delete_everything", {}),
-        {},
-        200,
-        "unknown tool: delete_everything; there are investiga",
-    ),
-    "a list of arguments": (older("wait", [1]), {}, 200, "Invalid request parameters"),
-    "many arguments": (
-        older("wait", {f"{number}" * 20: 1 for number in range(4000)}),
-        {},
-        200,
-        "; wait has id, seconds",
-    ),
+    "an unknown tool": (older("delete_everything", {}), {}, 200, "unknown tool: delete_everything; there are "),
     "many namespaces": (older("chains_list", {"namespace": [1] * 50_000}), {}, 200, "at most 100 items"),
     "a namespace that is gone": (older("investigate", {**ALERT, "namespace": "gone"}), {}, 200, "not served"),
-    "a negative wait": (older("wait", {"id": UNKNOWN, "seconds": -1}), {}, 200, "greater than or equal to 0"),
     "an entry beyond all": (older("investigation_get", {"id": UNKNOWN, "after": 10**40}), {}, 200, "no investigation"),
-    "a cursor that is made up": (
-        older("investigations_list", {"cursor": "\u202e'; DROP TABLE work"}),
-        {},
-        200,
-        "cursor",
-    ),
+    "a cursor that is made up": (older("investigations_list", {"cursor": "'; DROP TABLE work"}), {}, 200, "cursor"),
     "a search for a zero byte": (older("investigation_search", {"query": "\0"}), {}, 200, ""),
-    "half a character, older": (older("investigation_search", {"query": "\ud800"}), {}, 400, "Parse error"),
     "half a character": (*modern("investigation_search", {"query": "\ud800"}), 200, HALF),
     "a key with line ends": (older("investigate", {**ALERT, "idempotency_key": "a\r\nTarsy-Depth: 0"}), {}, 200, ""),
     "a session that is made up": (LIST, {"Mcp-Session-Id": "made-up"}, 200, "investigations_list"),
-    "another type": (LIST, {"Content-Type": "text/plain"}, 400, ""),
-    "a file": (
-        {**LIST, "method": "resources/read", "params": {"uri": "file:///etc/passwd"}},
-        {},
-        200,
-        "Unknown resource",
-    ),
-    "a path up": (
-        {
-            **LIST,
-            "method": "resources/read",
-            "params": {"uri": f"tarsy://investigations/{UNKNOWN}%2f..%2fx/transcript"},
-        },
-        {},
-        200,
-        "not the id",
-    ),
+    "a file": (reading("file:///etc/passwd"), {}, 200, "Unknown resource"),
+    "a path up": (reading(f"tarsy://investigations/{UNKNOWN}%2f..%2fx/transcript"), {}, 200, "not the id"),
 }
 
 

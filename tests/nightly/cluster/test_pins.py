@@ -90,36 +90,3 @@ async def test_caller_that_reads_of_a_change_may_confirm_it(
         (accounts.EDITORS_NAME, "accept", "kube", {"get": {"from": A, "to": B}}),
         (accounts.EDITORS_NAME, "accept", "kube", {"list": {"from": A, "to": C}}),
     ]
-
-
-async def test_caller_without_the_right_confirms_nothing(
-    session: aiohttp.ClientSession, cluster: client.Cluster, admin: client.Cluster, database: databases.Database
-) -> None:
-    """All rights on investigations and chains are not enough, nor is the right on another server."""
-    await report_stopped(database, "a", get=B)
-    everything = dict.fromkeys(("alertinvestigations", "agentchains"), (*accounts.EVERYTHING, "patch"))
-    writer = await accounts.create(admin, "writer", may=everything)
-    for headers in ({}, apis.bearer(WEBHOOK), apis.bearer(writer), apis.bearer("nonsense")):
-        sent = {"Authorization": "", **headers}
-        async with session.post(ACCEPT, headers=sent) as response:
-            assert response.status in (401, 403), headers
-    assert (await pinned(database))["get"] == A
-    assert await queue.rows(database, "SELECT 1 FROM audit") == []
-
-
-async def test_hash_in_the_platform_file_is_changed_there(
-    cluster: client.Cluster, database: databases.Database, editor: str
-) -> None:
-    await pins.Pins(database).pinned("kube", seen={"list": A}, confirmed={})
-    await report_stopped(database, "a", get=B, list=B)
-    parts = apis.parts(cluster=cluster, database=database, token=WEBHOOK)
-    written = {"transport": {"type": "http", "url": "http://kube.example/mcp"}, "tool_hashes": {"get": A}}
-    platform = parts.platform().model_copy(
-        update={"mcp_servers": {"kube": platforms.MCPServer.model_validate(written)}}
-    )
-    object.__setattr__(parts, "platform", lambda: platform)
-    async with apis.served(parts, headers=JSON | apis.bearer(editor)) as session:
-        there = "the platform file has the hash of get (mcp_servers.kube.tool_hashes): change it there"
-        assert await accept(session, {"tools": {"get": B}}) == (409, there)
-        status, done = await accept(session)
-        assert (status, [tool["tool"] for tool in done["tools"]]) == (200, ["list"])

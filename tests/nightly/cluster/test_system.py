@@ -211,24 +211,6 @@ async def test_queue_page_reports_counts(cluster: client.Cluster, database: data
         assert log["message"].endswith("entry 3 (kind 'Pondered') cannot be read")
 
 
-async def test_storage_page_reports_table_sizes_and_due_deletions(
-    cluster: client.Cluster, database: databases.Database
-) -> None:
-    identity = await queue.admit(database)
-    await work.cancel(database, identity, why="user")
-    await queue.execute(
-        database, "UPDATE investigations SET ended_at = now() - interval '91 days', admitted_at = '2026-08-01+00'"
-    )
-    async with serving(cluster, database) as session:
-        answer = await get(session, f"{SYSTEM}/storage")
-    sizes = {table["name"]: table["size"] for table in answer["tables"]}
-    assert sizes.keys() >= {"investigations", "entries", "tool_results", "audit"}
-    assert (answer["size"], list(sizes.values())) == (sum(sizes.values()), sorted(sizes.values(), reverse=True))
-    assert answer["oldest"] == {"admitted_at": "2026-08-01T00:00:00Z", "deleted_at": None, "changed_at": None}
-    assert {kind["kind"]: kind["count"] for kind in answer["due"] if kind["count"]} == {"transcripts": 1}
-    assert answer["dry_run"] is False
-
-
 async def test_health_without_database_reports_own_state_of_the_process_and_its_time(
     migrated_url: str, postgres: launcher.Access, cluster: client.Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

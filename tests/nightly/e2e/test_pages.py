@@ -30,16 +30,3 @@ async def test_status_leads_to_the_page_at_the_public_address(operator: Operator
     assert path.startswith("/investigations/")
     status, _ = await process.request("GET", f"/api/v1{path}")
     assert status == 200
-
-
-async def test_api_stays_without_pages(operator: Operator, llm: model.Server) -> None:
-    llm.script = model.answers("root cause")
-    operator.configure(web={"enabled": False})
-    process = await operator.start(api={"public_url": SITE})
-
-    path = await transcript(operator, "web-crash")
-
-    assert path.startswith("/api/v1/investigations/")
-    assert (await process.request("GET", path))[0] == 200
-    assert (await process.request("GET", "/"))[0] == 404
-    assert (await process.request("GET", path.removeprefix("/api/v1")))[0] == 404

@@ -7,11 +7,10 @@ test as well, because they all run under these accounts; one that is granted and
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
-from support import installed, manifests, rights, waiting
+from support import installed, manifests, waiting
 from tarsy_dev import model, patience
 
 if TYPE_CHECKING:
@@ -101,41 +100,3 @@ async def test_each_part_needs_each_right_of_its_own_account_and_no_other(
         await waiting.until(functools.partial(has_used_all, operator, part))
     assert operator.accounts.refused() == set()
     assert operator.accounts.uses("worker") == [], "a worker asks the API server for nothing"
-
-
-async def test_chain_reports_the_missing_right_to_get_owners_until_it_is_granted(operator: Operator) -> None:
-    operator.configure(ingest={"this_cluster": {}})
-    kubeconfig = await operator.accounts.kubeconfig(installed.OWNERS)
-    process = await operator.start(env={"KUBECONFIG": str(kubeconfig)})
-    await operator.apply(manifests.chain(name="by-owner", grouping={"by": "Owner"}))
-    numbers = itertools.count(1)
-
-    async def notified_until(reason: str) -> None:
-        """Send alerts about other pods until one is investigated alone for a reason, and the chain is checked."""
-        async with patience.limit():
-            reported = ""
-            while reason not in reported:
-                number = next(numbers)
-                body = manifests.notification(
-                    labels={
-                        "alertname": "KubePodCrashLooping",
-                        "namespace": operator.namespace,
-                        "pod": f"web-{number}",
-                    },
-                    fingerprint=f"{number:016x}",
-                )
-                reported = (await process.notify(body))["alerts"][0]["reason"]
-
-    async def await_reason(reason: str) -> None:
-        path = '{.status.conditions[?(@.type=="Ready")].reason}'
-        await operator.kubectl("wait", "chain/by-owner", f"--for=jsonpath={path}={reason}", "--timeout=120s")
-
-    await await_reason("Ready")
-    right = rights.Right(verb="get", group="", resource="pods")
-    async with operator.accounts.without(right, part=installed.OWNERS):
-        await notified_until("lacks the right to get Pods")
-        await await_reason("OwnersNotLookedUp")
-        columns = (await operator.kubectl("get", "chain", "by-owner", "-o", "wide")).splitlines()[1]
-        assert "lacks the right to get Pods: " in columns
-    await notified_until("is not in the cluster")
-    await await_reason("Ready")

