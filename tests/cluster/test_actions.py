@@ -24,7 +24,6 @@ from tarsy.store.queue import questions, work
 from tarsy_dev.controlplane import Administrator
 
 WEBHOOK = "the token"
-NOBODY = "postgresql://postgres@127.0.0.1:1/postgres"
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, tzinfo=UTC)
 
@@ -361,31 +360,3 @@ async def test_purge_without_the_api_server_is_to_be_finished_later(
     assert (await (await serve(cluster, database)).purge(identity))[0] == 204
     assert await world.uid() is None
     assert [action for action, *_ in await world.audited()] == ["purge"]
-
-
-async def test_caller_without_rights_or_with_backends_away_changes_nothing(
-    serve: Serve, world: World, database: databases.Database, cluster: client.Cluster, tmp_path: Path
-) -> None:
-    identity = await world.admitted()
-    api = await serve(cluster, database)
-    for method, path in (("POST", f"{identity}/cancel"), ("DELETE", f"{identity}?purge=true")):
-        for headers, status in (
-            (apis.bearer("another"), 401),
-            (apis.bearer(WEBHOOK), 403),
-            ({"Authorization": ""}, 401),
-        ):
-            assert (await api.send(method, path, headers=headers))[0] == status
-    assert (await queue.summary(database, identity)).phase == "Queued"
-    await work.cancel(database, identity, why="user")
-    nowhere = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
-    down = databases.Database(NOBODY)
-    try:
-        assert (await (await serve(nowhere, database)).purge(identity))[0] == 503
-        without = await serve(cluster, down)
-        assert [(await without.cancel(identity))[0], (await without.purge(identity))[0]] == [503, 503]
-    finally:
-        await nowhere.close()
-        await down.close()
-    assert await world.uid() == str(identity)
-    assert (await queue.summary(database, identity)).phase == "Cancelled"
-    assert await world.audited() == []

@@ -9,7 +9,6 @@ import uuid
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from support import apis, manifests, queue
 from tarsy.api import app
 from tarsy.cli import budgets as command
@@ -18,7 +17,6 @@ from tarsy.config.model import budgets, platforms
 from tarsy.controller import budget_events, investigations
 from tarsy.kube import client
 from tarsy.store.base import databases
-from tarsy.store.intake import groups
 from tarsy.store.queue import ledgers
 from tarsy.web import site
 from tarsy_dev.controlplane import Administrator
@@ -184,29 +182,3 @@ async def test_each_passed_threshold_makes_one_event_per_period_across_all_repli
         f"budget 'calls': {threshold} % of 10 (model calls) is spent in {period} (UTC). See /api/v1/budgets"
         for threshold in (100, 50, 80)
     ]
-
-
-async def test_each_alert_of_a_group_refused_by_a_budget_is_looked_up_once(
-    plane: Administrator, cluster: client.Cluster, database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handed_over: list[int] = []
-    join = groups.join
-
-    async def counted(database: databases.Database, members: Any, **values: Any) -> Any:
-        handed_over.append(len(members))
-        return await join(database, members, **values)
-
-    monkeypatch.setattr(groups, "join", counted)
-    plane.create(manifests.chain("KubePodCrashLooping", grouping={"by": "Notification"}), namespace=cluster.served.own)
-    body = json.loads(manifests.notification())
-    (alert,) = body["alerts"]
-    body |= {"groupKey": "g", "alerts": [alert | {"fingerprint": f"{number:016x}"} for number in range(50)]}
-    await spend(database, 8)
-    parts = apis.parts(cluster=cluster, database=database, known_budgets={"calls": REFUSING})
-    async with (
-        apis.served(parts, headers=JSON) as session,
-        session.post("/api/v1/webhooks/alertmanager", data=json.dumps(body)) as response,
-    ):
-        receipt = await response.json()
-    assert [alert_outcome["outcome"] for alert_outcome in receipt["alerts"]] == ["ignored"] * 50
-    assert sum(handed_over) == 50, "each is looked for in the group once"

@@ -124,32 +124,6 @@ async def test_events_of_one_investigation_arrive_in_order_and_unsent_event_is_r
     assert events == sorted(events, key=deliveries.MILESTONES.index)
 
 
-async def test_message_sent_before_a_crash_is_sent_again_with_the_same_id(
-    cluster: client.Cluster, database: databases.Database, receiver: receivers.Receiver
-) -> None:
-    blocked = asyncio.Event()
-
-    async def answer(_: receivers.Request) -> web.StreamResponse:
-        if len(receiver.requests) == 1:
-            await blocked.wait()
-        return web.Response()
-
-    receiver.answer = answer
-    hook = webhook(receiver.url, secret_env="HOOK_SECRET")
-    async with Duty(cluster, database, hook=hook).running():
-        identity = await ended(database)
-        await receiver.has(1)
-    blocked.set()
-    async with Duty(cluster, database, hook=hook).running():
-        await settled(database)
-        await ended(database, "other")
-        await settled(database, 2)
-    ids = [request.headers["webhook-id"] for request in receiver.requests]
-    assert len(ids) == 3
-    assert ids[0] == ids[1] != ids[2]
-    assert ids[0].startswith(str(identity))
-
-
 async def test_undelivered_message_is_given_up_after_a_day_with_an_event_on_the_object(
     cluster: client.Cluster, database: databases.Database, plane: Administrator
 ) -> None:

@@ -12,13 +12,12 @@ from uuid import UUID
 import aiohttp
 import pytest
 import sqlalchemy
-from support import queue, stories
+from support import queue
 from support.grouped_alerts import TYPE, alert, end, grouped, notify, objects, read, replica, split
 from tarsy import failpoints
 from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.operations import deliveries
-from tarsy.transcript import entries, messages, ports
 from tarsy_dev.controlplane import Administrator
 
 BY_NODE = {"by": "Labels", "labels": ["node"]}
@@ -166,40 +165,6 @@ async def test_an_investigation_is_cancelled_once_all_its_alerts_are_resolved(
     await notify(api, alert(1, node="n", minute=5, status="resolved"))
     summary = await queue.summary(database, identity)
     assert (summary.alert_status, summary.ending, summary.reason) == ("resolved", "Cancelled", "AlertResolved")
-
-
-async def test_a_running_investigation_knows_what_joined_it_by_its_commits(
-    api: aiohttp.ClientSession, plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    grouped(plane, cluster, BY_NODE)
-    (first,) = await notify(api, alert(1, node="n"))
-    journal = await queue.opened(database, await queue.claimed(database))
-    assert journal.joined == 0
-    assert await journal.joined_alerts(0) is None
-    await notify(api, *(alert(number, name="Other", node="n", severity="critical") for number in range(2, 30)))
-    await journal.commit(stories.stage_started(), stories.started())
-    assert journal.joined == 28
-    joined = await journal.joined_alerts(0)
-    assert joined is not None
-    assert (joined.number, joined.total, joined.types, len(joined.named)) == (28, 28, {"Other": 28}, 20)
-    assert joined.named[0] == ports.JoinedAlert(
-        alert_type="Other", severity="critical", labels={"alertname": "Other", "node": "n"}
-    )
-    message = messages.Message(role="user", text="28 more alerts")
-    joining = entries.AlertJoined(execution="one", number=28, alerts=28, clock=0.0, messages=(message,))
-    await journal.commit(joining)
-    await notify(api, *(alert(number, node="n") for number in (29, 30)))
-    await queue.let_leases_pass(database)
-    taken_over = await queue.opened(database, await queue.claimed(database))
-    assert (taken_over.joined, taken_over.record.executions["one"].told) == (29, joining)
-    again = await taken_over.joined_alerts(28)
-    assert again is not None
-    assert (again.total, again.number) == (1, 29), "29 had joined before"
-    message_rows = await queue.rows(database, "SELECT text FROM messages WHERE text = '28 more alerts'")
-    assert len(message_rows) == 1
-    await end(database)
-    (counted,) = await notify(api, alert(31, name="Other", node="n", severity="critical"))
-    assert (counted["outcome"], counted["id"]) == ("joined", first["id"]), "its agents were told of the type"
 
 
 async def test_alert_split_from_its_group_gets_own_investigation_and_both_are_linked(

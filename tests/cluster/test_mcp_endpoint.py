@@ -253,13 +253,3 @@ async def test_results_have_a_size_that_a_model_reads_and_pages_have_all_events(
     texts = [event["content"].split()[0] for event in read if event["content"].endswith(answers.CUT)]
     assert texts[:60] == [str(number) for number in range(60)]
     assert [event["seq"] for event in read] == sorted(event["seq"] for event in read)
-
-
-async def test_an_answer_that_is_too_large_is_refused_and_released(
-    connect: Connect, editor: str, ended: UUID, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(api_calls, "ANSWER_MAX", 100)
-    async with connect(editor) as agent:
-        assert "use the REST API" in await refused(agent, "wait", id=str(ended))
-        with pytest.raises(mcp.MCPError, match="use the REST API"):
-            await agent.read_resource(f"tarsy://investigations/{ended}/transcript")

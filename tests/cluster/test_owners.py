@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import aiohttp
 import pytest
-from support import apis, installed, manifests, queue, rights
+from support import apis, installed, manifests, rights
 from tarsy.api.alerts import owners as alert_owners
 from tarsy.config.model import webhooks
 from tarsy.kube import client
-from tarsy.kube import owners as cluster_owners
 from tarsy.store.base import databases
 from tarsy_dev import patience
 from tarsy_dev.controlplane import Administrator
@@ -183,29 +180,6 @@ async def test_alerts_with_the_same_owner_join_one_investigation_and_others_do_n
         assert elsewhere[0]["reason"] == ""
 
 
-async def test_a_workloads_alerts_are_counted_searched_and_resolved_together(
-    plane: Administrator, owning: client.Cluster, database: databases.Database, tmp_path: Path
-) -> None:
-    chain(plane, owning, onResolved="Cancel")
-    objects = Objects(plane, owning.served.own)
-    objects.workload("web", 12)
-    pods = objects.pods(12)["web"]
-    labels = {"namespace": owning.served.own}
-    async with replica(owning, database, tmp_path) as api:
-        receipts = await notify(api, *(alert(number, pod=pod, **labels) for number, pod in enumerate(pods)))
-        assert Counter(receipt["outcome"] for receipt in receipts) == {"created": 1, "joined": 11}
-        identity = receipts[0]["id"]
-        summary = await queue.summary(database, UUID(identity))
-        assert summary.alerts is not None
-        assert (summary.alerts.total, len(summary.alerts.newest)) == (12, 10)
-        assert [(its.alert_type, its.count) for its in summary.alerts.types] == [(TYPE, 12)]
-        for number, pod in enumerate(pods):
-            assert (await queue.summary(database, UUID(identity))).ending is None
-            (resolved,) = await notify(api, alert(number, status="resolved", pod=pod, **labels))
-            assert (resolved["outcome"], resolved["id"]) == ("resolved", identity)
-        assert (await queue.summary(database, UUID(identity))).ending == "Cancelled"
-
-
 async def test_alerts_of_a_pod_are_investigated_alone_without_the_right_and_say_so(
     plane: Administrator,
     owning: client.Cluster,
@@ -232,23 +206,3 @@ async def test_alerts_of_a_pod_are_investigated_alone_without_the_right_and_say_
             (named,) = await notify(api, alert(5, deployment="other", **labels))
         assert [receipt["outcome"] for receipt in told_alone] == ["created", "created"]
         assert named["reason"] == ""
-
-
-async def test_a_defect_of_a_look_up_leaves_alerts_ungrouped_and_loses_none(
-    plane: Administrator,
-    owning: client.Cluster,
-    database: databases.Database,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def read(*_: object, **__: object) -> None:
-        raise ZeroDivisionError("a defect in looking up")
-
-    monkeypatch.setattr(cluster_owners, "read", read)
-    chain(plane, owning)
-    labels = {"namespace": owning.served.own}
-    async with replica(owning, database, tmp_path) as api:
-        receipts = await notify(api, *(alert(number, pod=f"web-{number}", **labels) for number in (1, 2)))
-    assert [receipt["outcome"] for receipt in receipts] == ["created", "created"]
-    assert "alert_defect" in {record.__dict__.get("action") for record in caplog.records}

@@ -194,26 +194,6 @@ async def test_status_of_a_run_that_was_given_up_shows_no_running_stage(
     assert "Running" not in [stage["phase"] for stage in status["stages"]]
 
 
-async def test_investigation_with_unreadable_log_is_shown_waiting_for_a_newer_version(
-    plane: Administrator, cluster: client.Cluster, database: databases.Database
-) -> None:
-    subject = await create(cluster)
-    await queue.admit(database, subject, chain=CHAIN)
-    claim = await queue.claimed(database)
-    await (await queue.opened(database, claim)).commit(story()[0])
-    unreadable = "entry 1 (kind 'StageStarted', version 2) cannot be read"
-    await work.release(database, claim, unreadable=unreadable, build=queue.BUILD)
-    async with projecting(cluster, database):
-        await projected(database)
-    status = read_status(plane, subject)
-    assert status == on_the_wire(await queue.summary(database, subject.metadata.uid))
-    assert (status["phase"], status["message"]) == (
-        "Suspended",
-        f"waits for a version of TARSy that can read its log: {unreadable}",
-    )
-    assert conditions(status)["Reconciling"] == ("True", "Suspended")
-
-
 async def test_status_write_for_a_deleted_or_replaced_object_is_not_retried_forever(
     plane: Administrator, cluster: client.Cluster, database: databases.Database
 ) -> None:

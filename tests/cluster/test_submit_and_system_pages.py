@@ -139,25 +139,6 @@ async def test_hostile_names_and_texts_are_text_on_both_pages(
                 assert raw not in page, path
 
 
-@pytest.mark.usefixtures("hostile")
-async def test_a_hostile_analysis_is_text_on_the_page_of_its_result(
-    cluster: client.Cluster, database: databases.Database
-) -> None:
-    identity = await queue.admit(database, queue.subject(alertData=HOSTILE.replace("\x1b", "")))
-    statement = "UPDATE runs SET final_analysis = :text, ending = 'Completed', ended_at = now(), message = :text"
-    await queue.execute(database, statement, text=f"# Cause\n\n{HOSTILE}\n\n[x](javascript:alert(1))")
-    await queue.execute(database, "UPDATE work SET state = 'ended'")
-    await queue.execute(database, "UPDATE investigations SET ending = 'Completed', ended_at = now()")
-
-    async with serving(cluster, database) as api:
-        status, page = await get(api, f"/submitted/{identity}")
-
-    assert status == 200, page
-    assert "<script>alert" not in page
-    assert "\u202e" not in page
-    assert 'href="javascript' not in page
-
-
 async def test_rights_decide_what_each_account_sees(
     cluster: client.Cluster, admin: client.Cluster, database: databases.Database
 ) -> None:

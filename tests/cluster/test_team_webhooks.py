@@ -145,11 +145,3 @@ async def test_alert_is_counted_and_resolved_by_namespace(teams: Teams, database
     )
     assert sorted(map(tuple, rows)) == sorted([(own, 1, "firing"), (a, 1, "firing"), (b, 0, "resolved")])
     assert {len(teams.investigations(namespace)) for namespace in (own, a, b)} == {1}
-
-
-async def test_chain_of_the_namespace_goes_before_the_operators(teams: Teams, database: databases.Database) -> None:
-    teams.apply(CHAIN | {"metadata": {"name": "of-team-a"}}, namespace=teams.a)
-    assert await teams.outcome("token-of-a", teams.a) == ("created", teams.a)
-    assert await teams.outcome("token-of-b", teams.b) == ("created", teams.b)
-    rows = await queue.rows(database, "SELECT namespace, chain_namespace, chain_name FROM investigations")
-    assert sorted(map(tuple, rows)) == [(teams.a, teams.a, "of-team-a"), (teams.b, teams.own, "kubernetes")]

@@ -82,27 +82,3 @@ async def test_problems_of_a_trace_are_pages(api: aiohttp.ClientSession, identit
         async with api.get(f"/investigations/{identity}/trace{path}", headers=apis.bearer(reader)) as response:
             assert response.status == expected, path
             assert word in await response.text()
-
-
-async def test_index_over_http_filters_and_pages(
-    api: aiohttp.ClientSession, identity: UUID, admin: client.Cluster
-) -> None:
-    reader = await accounts.create(admin, f"reader-{uuid.uuid4().hex[:8]}", may={"alertinvestigations": ["get"]})
-    path = f"/api/v1/investigations/{identity}/trace"
-    for query, expected in (
-        ("", ["stage", "execution", "llm", "tool"]),
-        ("?offset=2&limit=1", ["llm"]),
-        ("?failed=true", ["stage", "execution", "tool"]),
-        ("?name=gemini", ["stage", "execution", "llm"]),
-        ("?run=1", []),
-    ):
-        async with api.get(f"{path}/index{query}", headers=apis.bearer(reader)) as response:
-            assert response.status == 200
-            assert [row["type"] for row in (await response.json())["rows"]] == expected, query
-    async with api.get(f"{path}/search?q=EVIL.example", headers=apis.bearer(reader)) as response:
-        assert await response.json() == {
-            "model_call_numbers": [1],
-            "tool_call_numbers": [1],
-            "last": 4,
-            "more": False,
-        }

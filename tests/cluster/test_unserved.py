@@ -5,12 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from support import apis, kubeconfigs, manifests, queue
+from support import apis, manifests, queue
 from support.masking import NO_SECRETS
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms, webhooks
@@ -131,16 +130,3 @@ async def test_deployment_event_names_unserved_alert_types_once_an_hour_over_all
     await queue.execute(database, "UPDATE notices SET told_at = told_at - interval '1 hour'")
     await second.post()
     assert len(events()) == 2
-
-
-async def test_event_waits_for_an_api_server_that_is_away_and_is_not_lost(
-    plane: Administrator, cluster: client.Cluster, database: databases.Database, tmp_path: Path
-) -> None:
-    plane.create(deployment(), namespace=cluster.served.own)
-    await unserved.count(database, {"Watchdog": 1}, namespace=cluster.served.own)
-    away = await client.connect(kubeconfigs.write(tmp_path / "kubeconfig", server="http://127.0.0.1:1"))
-    with pytest.raises(client.ClusterDownError):
-        await telling(away, database).post()
-    await away.close()
-    await telling(cluster, database).post()
-    assert "AlertsUnserved" in plane.kubectl("get", "events", namespace=cluster.served.own)

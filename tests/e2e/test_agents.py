@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -237,48 +236,4 @@ async def test_account_of_the_stages_comes_first_after_a_failure(operator: Opera
     assert lines[8:] == ["✅ last: of last", "", "of last"]
     (summing_up,) = llm.requests_of(kind="summary")
     assert "Chain Execution Summary:" in task(summing_up)
-    await process.stop()
-
-
-async def test_a_react_model_that_makes_every_mistake_completes(
-    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
-) -> None:
-    """It makes up observations, forgets the format twice, and calls what there is not in five ways."""
-    wrong = ["lookup", "other.lookup", "tools.lookdown", "tools.", "tools lookup"]
-    made_up = (
-        'Thought: now\nAction: tools.lookup\nAction Input: {"name": "web-0"}\n'
-        "Observation: web-0 is on fire\nThought: I see\nFinal Answer: it burns [tool 0.0]"
-    )
-    replies = [
-        "I shall look at the pods.",
-        "Still thinking about it.",
-        made_up,
-        *(f"Thought: so?\nAction: {name}\nAction Input: {{}}" for name in wrong),
-        "**Thought:** in words\n**Action:** `tools.lookup`\n**Action Input:**\n```yaml\nname: web-1\n```",
-        "Thought: enough\nFinal Answer: both exist [tool 2.0], [tool 8.0]",
-    ]
-    llm.script = model.answers(*replies)
-    process = await operator.start()
-    chain = manifests.chain(stages=[manifests.stage("analysis", iterationStrategy="react")])
-    await operator.apply(chain, manifests.investigation())
-    manifest = (await operator.finished("web-crash"))["web-crash"]
-    status = manifest["status"]
-    assert (status["phase"], status["finalAnalysis"]) == ("Completed", "both exist [tool 2.0], [tool 8.0]")
-    assert condition(manifest, "Grounded") == ("True", "InspectedWithGaps")
-    assert [call.args["name"] for call in toolbox.calls] == ["web-0", "web-1"]
-
-    user_texts = [last_user_text(request) for request in llm.requests]
-    for forgot in user_texts[1:3]:
-        assert forgot.startswith("The reply has neither an action nor a final answer.")
-        assert "Action Input: its arguments as one JSON object" in forgot
-    assert user_texts[3] == "Observation: [tool 2.0] web-0 exists"
-    assert all("on fire" not in json.dumps(request.body) for request in llm.requests), "it is never told its own words"
-    for number, (name, observed) in enumerate(zip(wrong, user_texts[4:9], strict=True), start=3):
-        assert observed.startswith(f"Observation: [tool {number}.0] "), name
-        assert "Available tools: tools.flaky, " in observed or "tools.lookup" in observed
-    assert "There is no MCP server 'other'" in user_texts[5]
-    assert "There is no tool 'tools.lookdown'" in user_texts[6]
-    assert user_texts[9] == "Observation: [tool 8.0] web-1 exists"
-    assert all("tools" not in request.body for request in llm.requests)
-    assert [gap["tool"] for gap in status["gaps"]][:3] == ["lookup", "other.lookup", "tools.lookdown"]
     await process.stop()

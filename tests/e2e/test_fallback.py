@@ -101,14 +101,3 @@ async def test_successor_after_a_takeover_stays_with_the_provider_asked_last(
     assert [len(call["failed_requests"]) for call in calls] == [4, 0, 0]
     assert {attempt["provider"] for attempt in calls[0]["failed_requests"]} == {"first"}
     await successor.stop()
-
-
-async def test_cancel_cuts_the_wait_before_another_attempt(operator: Operator, llm: model.Server) -> None:
-    llm.script = lambda _: model.HttpError(status=503, retry_after=100)
-    process = await operator.start()
-    await operator.apply(manifests.chain(), manifests.investigation())
-    await llm.wait_for(lambda requests: requests or None)
-    await operator.kubectl("patch", "inv", "web-crash", "--type=merge", "-p", '{"spec": {"cancel": true}}')
-    manifest = (await operator.finished("web-crash"))["web-crash"]
-    assert (manifest["status"]["phase"], len(llm.requests)) == ("Cancelled", 1)
-    await process.stop()

@@ -105,37 +105,6 @@ async def test_cancel_and_delete_close_a_hanging_models_socket_within_a_second(
     assert len(llm.requests) == 1
 
 
-async def test_recreated_object_never_shows_the_status_of_the_former_object(
-    operator: Operator, llm: model.Server
-) -> None:
-    llm.script = lambda model_call: (
-        model.Hang() if "first" in str(model_call.messages) else model.Answer(text="second's")
-    )
-    await operator.start()
-    await operator.apply(manifests.chain(), manifests.investigation(alertData="first"))
-    await llm.wait_for(lambda requests: len(requests) >= 1)
-    await operator.kubectl("delete", "inv", "web-crash")
-    await operator.apply(manifests.investigation(alertData="second"))
-    ((_, manifest),) = (await operator.finished()).items()
-    assert (manifest["status"]["phase"], manifest["status"]["finalAnalysis"]) == ("Completed", "second's")
-
-
-async def test_a_model_that_never_stops_is_asked_once_more_without_tools(
-    operator: Operator, llm: model.Server, toolbox: mcp_server.Server
-) -> None:
-    def never_done(model_call: model.Turn) -> model.Answer:
-        calls = [model.Call(name="tools__lookup", args={"name": "web-0"})] if model_call.tools else []
-        return model.Answer(text="Hm." if calls else "I give up.", calls=model.keyed(model_call, calls))
-
-    llm.script = never_done
-    await operator.start()
-    await operator.apply(manifests.chain(maxIterations=3), manifests.investigation())
-    ((_, manifest),) = (await operator.finished()).items()
-    assert manifest["status"]["finalAnalysis"] == "I give up."
-    assert ["tools" in request.body for request in llm.requests] == [True, True, True, False]
-    assert len(toolbox.calls) == 3
-
-
 async def test_chain_edit_does_not_change_a_running_investigation(operator: Operator, llm: model.Server) -> None:
     edited = asyncio.Event()
 
@@ -188,44 +157,6 @@ async def test_broken_chain_and_its_refused_investigation_show_the_problem(
     assert message in manifest["status"]["message"]
     assert (await operator.event("web-crash", "Failed"))["type"] == "Warning"
     assert llm.requests == []
-
-
-async def test_timed_out_and_refused_stages_are_shown_and_last_stage_reads_of_both(
-    operator: Operator, llm: model.Server
-) -> None:
-    def script(model_call: model.Turn) -> model.Reply:
-        match model_call.key.stage:
-            case "slow":
-                return model.Hang()
-            case "refused":
-                return model.HttpError(status=400, message="the request is too long")
-            case _ if model_call.iteration == 0:
-                return LOOK
-            case _:
-                return model.Answer(text="root cause")
-
-    llm.script = script
-    process = await operator.start()
-    await process.logged("action=mcp_connected")  # a stage waits for its servers as long as it has time
-    slow = manifests.stage("slow", timeoutSeconds=10)  # within which its model is asked
-    stages = [slow, manifests.stage("refused"), manifests.stage("conclusion")]
-    await operator.apply(manifests.chain(stages=stages), manifests.investigation())
-    ((_, manifest),) = (await operator.finished()).items()
-    status = manifest["status"]
-    assert [stage["phase"] for stage in status["stages"]] == ["TimedOut", "Failed", "Completed"]
-    assert status["stages"][0]["message"] == "Stage slow timed out after 10 s"
-    assert status["stages"][0]["duration"]
-    assert "the request is too long" in status["stages"][1]["message"]
-    assert (status["phase"], status["progress"]) == ("CompletedWithErrors", "3/3")
-    account, _, analysis = status["finalAnalysis"].rpartition("\n\n")
-    assert account.startswith("Chain Execution Summary:\n- Total stages: 3\n- Successful: 1\n- Failed: 2\n")
-    assert analysis == "root cause"
-    assert status["transcript"] == f"/api/v1/investigations/{manifest['metadata']['uid']}"
-    hung, _, last, _ = llm.requests
-    assert hung.end == "client closed"
-    prompt = last.body["contents"][0]["parts"][0]["text"]
-    assert "Stage slow timed out after 10 s" in prompt
-    assert "the request is too long" in prompt
 
 
 async def test_chain_defines_its_agents_filters_their_tools_and_stops_on_stage_failure(
@@ -320,16 +251,6 @@ async def test_idempotency_key_is_valid_for_one_alert(operator: Operator, llm: m
     assert len(await operator.finished()) == 1
 
 
-async def test_alerts_without_an_api_server_are_to_be_sent_again(
-    operator: Operator, llm: model.Server, unreachable: str
-) -> None:
-    process = await operator.start(role="api", env={"KUBECONFIG": unreachable})
-    status, problem = await process.request("POST", WEBHOOK, body=manifests.notification())
-    assert status == 503
-    assert "the API server cannot be reached" in problem["detail"]
-    assert llm.requests == []
-
-
 async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.Server) -> None:
     llm.script = model.answers("root cause")
     process = await operator.start(role="api", queue={"max_queued": 1})
@@ -344,41 +265,6 @@ async def test_a_full_queue_is_to_be_tried_again(operator: Operator, llm: model.
     await operator.start(role="controller")
     await operator.finished()
     assert (await process.request("POST", WEBHOOK, body=later))[0] == 200
-
-
-async def test_only_new_alerts_take_queue_places_and_a_second_episode_is_a_repeat(
-    operator: Operator,
-) -> None:
-    process = await operator.start(role="api", queue={"max_queued": 2})
-    await operator.apply(manifests.chain("taken"))  # and no chain takes the default type
-
-    def alert(number: int, *, start: int = 18, alert_type: str = "taken") -> dict[str, Any]:
-        return {
-            "status": "firing",
-            "labels": {"alertname": "Crash", "alert_type": alert_type},
-            "startsAt": f"2026-11-21T20:26:{start}Z",
-            "fingerprint": f"{number:016x}",
-        }
-
-    alerts = [
-        alert(1),
-        *(alert(number, alert_type="nothing") for number in range(10, 15)),
-        alert(1, start=19),
-        alert(2),
-    ]
-    body = json.dumps({"version": "4", "receiver": "hook", "alerts": [*alerts, {"labels": {}}]}).encode()
-    status, receipt = await process.request("POST", WEBHOOK, body=body)
-    assert status == 200, receipt
-    assert [alert_outcome["outcome"] for alert_outcome in receipt["alerts"]] == [
-        "created",
-        *["ignored"] * 5,
-        "repeated",
-        "created",
-        "ignored",
-    ]
-    assert receipt["alerts"][-1]["reason"].startswith("alerts.8.status: Field required")
-    full = json.dumps({"version": "4", "receiver": "hook", "alerts": [alert(3)]}).encode()
-    assert (await process.request("POST", WEBHOOK, body=full))[0] == 503
 
 
 async def test_bodies_that_are_no_notification_or_too_large_are_refused(operator: Operator) -> None:
