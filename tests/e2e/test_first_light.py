@@ -13,73 +13,14 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import pytest
 from support import manifests
-from tarsy_dev import keys, mcp_server, model
+from tarsy_dev import keys, mcp_server, model, tools
 
 if TYPE_CHECKING:
     from support.operators import Operator, Process
 
 WEBHOOK = "/api/v1/webhooks/alertmanager"
 CHAIN = manifests.chain(stages=[manifests.stage("collect"), manifests.stage("analysis")])
-# As Alertmanager sent it.
-NOTIFICATION = r"""
-{
-  "receiver": "hook",
-  "status": "firing",
-  "alerts": [
-    {
-      "status": "firing",
-      "labels": {
-        "alertname": "KubePodCrashLooping",
-        "cluster": "prod",
-        "namespace": "shop",
-        "pod": "web-0",
-        "severity": "critical"
-      },
-      "annotations": {
-        "description": "rate>0",
-        "runbook_url": "https://example.com/rb.md",
-        "summary": "Pod shop/web-0 crash looping"
-      },
-      "startsAt": "2026-11-21T20:26:18.109994018Z",
-      "endsAt": "0001-01-01T00:00:00Z",
-      "generatorURL": "http://prom.example/graph?g0.expr=1",
-      "fingerprint": "6eb8c03418906421"
-    },
-    {
-      "status": "firing",
-      "labels": {
-        "alertname": "KubePodCrashLooping",
-        "cluster": "prod",
-        "namespace": "shop",
-        "pod": "web-1",
-        "severity": "critical"
-      },
-      "annotations": {
-        "summary": "Pod shop/web-1 crash looping"
-      },
-      "startsAt": "2026-11-21T20:26:18.151786582Z",
-      "endsAt": "0001-01-01T00:00:00Z",
-      "generatorURL": "",
-      "fingerprint": "19da250ce641f6cc"
-    }
-  ],
-  "groupLabels": {
-    "alertname": "KubePodCrashLooping",
-    "namespace": "shop"
-  },
-  "commonLabels": {
-    "alertname": "KubePodCrashLooping",
-    "cluster": "prod",
-    "namespace": "shop",
-    "severity": "critical"
-  },
-  "commonAnnotations": {},
-  "externalURL": "http://alertmanager:9093",
-  "version": "4",
-  "groupKey": "{}:{alertname=\"KubePodCrashLooping\", namespace=\"shop\"}",
-  "truncatedAlerts": 0
-}
-"""
+NOTIFICATION = (tools.ROOT / "tests/captures/alertmanager/alertmanager-0.33-webhook-firing.json").read_bytes()
 
 
 def investigate(model_call: model.Turn) -> model.Answer:
@@ -202,11 +143,11 @@ async def test_a_notification_is_investigated_and_its_transcript_is_what_the_mod
         providers={"scripted": {"requests_per_minute": 1000, "tokens_per_minute": 1_000_000}}, as_installed=True
     )
 
-    status, problem = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode(), token="guessed")
+    status, problem = await process.request("POST", WEBHOOK, body=NOTIFICATION, token="guessed")
     assert (status, problem["status"]) == (401, 401)
     assert await operator.kubectl("get", "inv", "-o", "name") == ""
 
-    status, receipt = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode())
+    status, receipt = await process.request("POST", WEBHOOK, body=NOTIFICATION)
     assert status == 200
     assert [alert["outcome"] for alert in receipt["alerts"]] == ["created", "created"]
     by_name = await operator.finished()
@@ -280,7 +221,7 @@ async def check_throttle(database_url: str, *, requests: int) -> None:
 
 async def check_repeat(process: Process, receipt: Any, database_url: str) -> None:
     """Send the notification again: it is counted as what it is, and nothing waits or runs."""
-    status, again = await process.request("POST", WEBHOOK, body=NOTIFICATION.encode())
+    status, again = await process.request("POST", WEBHOOK, body=NOTIFICATION)
     assert status == 200
     assert [alert["outcome"] for alert in again["alerts"]] == ["repeated", "repeated"]
     assert [(a["id"], a["name"]) for a in again["alerts"]] == [(a["id"], a["name"]) for a in receipt["alerts"]]
