@@ -42,15 +42,3 @@ def test_unfetchable_programs_are_built_and_reason_is_logged_in_one_line(
     assert "there is no archive of envtest for" in capsys.readouterr().err.splitlines()[0]
     done = subprocess.run([tmp_path / "kube-apiserver"], check=True, capture_output=True, text=True)
     assert done.stderr.startswith("the API server alone")
-
-
-def test_kubectl_missing_beside_the_api_server_is_searched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is built with it, and earlier caches have a link, which leads nowhere in a cache that was moved."""
-    for variable in ("KUBEBUILDER_ASSETS", "TEST_ASSET_KUBECTL"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(assets, "make_api_programs", lambda folder: (folder / "kubectl").symlink_to("/gone/kubectl"))
-    assert assets.api_program("kubectl", kubectl=lambda: tmp_path / "bin") == tmp_path / "bin"
-    assert assets.api_program("etcd").name == "etcd"

@@ -128,24 +128,15 @@ async def test_changed_turn_is_refused(index: int, fields: JSON, message: str) -
 @pytest.mark.parametrize(
     ("conversation", "message"),
     [
-        (lambda _: [], "at least one message is required"),
         (lambda reply: [reply, results(reply)], 'first message must use the "user" role'),
         (lambda _: [user(), user()], "roles must alternate"),
         (lambda _: [user(), {"role": "assistant", "content": "and"}], "must end with a user message"),
-        (lambda _: [user([])], "all messages must have non-empty content"),
         (lambda reply: [user(), reply, user("go on")], "ids were found without `tool_result` blocks immediately after"),
         (lambda reply: [user(results(reply)["content"])], "unexpected `tool_use_id` found in `tool_result` blocks"),
-        (lambda reply: [user(), reply, user([*results(reply)["content"] * 2])], "must have a single result"),
-        (lambda reply: [user(), reply, results(reply, failed=True, text="")], "cannot be empty if `is_error` is true"),
-        (
-            lambda reply: [user(), reply, user([{"type": "text", "text": "so"}, *results(reply)["content"]])],
-            "must come before any other content",
-        ),
         (
             lambda reply: [user(), reply | {"content": reply["content"][1:]}, results(reply)],
             r"messages\.1\.content\.0\.type: Expected `thinking` or `redacted_thinking`, but found `text`",
         ),
-        (lambda reply: [user(), reply, results(reply), reply, results(reply)], "`tool_use` ids must be unique"),
     ],
 )
 async def test_a_conversation_that_anthropic_refuses_is_refused(
@@ -165,25 +156,14 @@ MARKED = {"type": "text", "text": "x", "cache_control": {"type": "ephemeral"}}
     [
         ({"max_tokens": None}, "max_tokens: Field required"),
         ({"max_tokens": 1024}, "`max_tokens` must be greater than `thinking.budget_tokens`"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1023}}, "greater than or equal to 1024"),
         ({"temperature": 1.0}, "temperature: Extra inputs are not permitted"),
         ({"temperature": 0.5, "version": "2023-06-01"}, "`temperature` may only be set to 1 when thinking is enabled"),
-        ({"version": "2024-01-01"}, "is not a valid version"),
         ({"tool_choice": {"type": "any"}}, "Thinking may not be enabled when tool_choice forces tool use"),
-        ({"tools": None, "tool_choice": {"type": "auto"}}, "tool_choice may only be specified while providing tools"),
-        ({"tools": [*TOOLS, TOOLS[0]]}, "Tool names must be unique"),
         ({"tools": [TOOLS[0] | {"name": "server.tool"}]}, r"tools\.0\.custom\.name: String should match pattern"),
-        ({"tools": [TOOLS[0] | {"input_schema": {}}]}, r"input_schema\.type: Field required"),
         ({"tools": [TOOLS[0] | {"input_schema": {"type": "object", "anyOf": [{}]}}]}, "does not support oneOf, allOf"),
-        (
-            {"tools": [TOOLS[0] | {"input_schema": {"type": "object", "properties": {"@type": {}}}}]},
-            "Property keys should match pattern",
-        ),
         ({"thinking": {"type": "adaptive"}}, "adaptive thinking is not supported on this model"),
         ({"model": "claude-opus-5"}, '"thinking.type.enabled" is not supported for this model'),
-        ({"system": [{"type": "text", "text": ""}]}, "system: text content blocks must be non-empty"),
         ({"system": [MARKED] * 5}, "A maximum of 4 blocks with cache_control may be provided. Found 5."),
-        ({"prompt": "x"}, "prompt: Extra inputs are not permitted"),
     ],
 )
 async def test_a_setting_that_anthropic_refuses_is_refused(settings: JSON, message: str) -> None:
@@ -194,17 +174,3 @@ async def test_a_setting_that_anthropic_refuses_is_refused(settings: JSON, messa
             await sdk.client.with_options(default_headers={"anthropic-version": version}).post(
                 "/v1/messages", body=body, cast_to=object
             )
-
-
-@pytest.mark.parametrize(
-    ("header", "status", "kind"),
-    [("Authorization", 401, "authentication_error"), ("anthropic-version", 400, "invalid")],
-)
-async def test_request_without_key_or_version_header_is_refused(header: str, status: int, kind: str) -> None:
-    async with talking(model.answers("the end")) as (server, sdk):
-        with pytest.raises(anthropic.APIStatusError, match=kind) as refused:
-            await sdk.client.messages.create(**sdk.request(user()), extra_headers={header: anthropic.Omit()})
-        assert refused.value.status_code == status
-        await sdk.ask(user())
-        assert "secret-key" not in str(server.requests)
-        assert server.requests[-1].api_key == model.digest("secret-key")

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 from tarsy_dev import model
-from tarsy_dev.model import gemini_settings, tokens
+from tarsy_dev.model import gemini_settings
 
 QUESTION: dict[str, Any] = {"role": "user", "parts": [{"text": "q"}]}
 SEARCH: dict[str, Any] = {"googleSearch": {}}
@@ -86,25 +86,3 @@ async def test_content_executed_by_server_must_be_sent_back_complete(
     assert (status, refused in answer["error"]["message"] if refused else None) == (
         (400, True) if refused else (200, None)
     )
-
-
-@pytest.mark.parametrize(
-    ("headers", "message"),
-    [
-        ({}, "invalid authentication credentials"),
-        ({"Authorization": "Bearer ya29.c3RvbGVu"}, "invalid authentication credentials"),
-        ({"Authorization": f"Bearer {tokens.issue()}", "x-goog-api-key": "k"}, "API keys are not supported"),
-        ({"Authorization": f"Bearer {tokens.issue()}"}, ""),
-    ],
-    ids=["nothing", "no token of ours", "a key beside it", "a token"],
-)
-async def test_vertex_ai_is_asked_by_a_token_alone(headers: dict[str, str], message: str) -> None:
-    path = "v1beta1/projects/p/locations/global/publishers/google/models/gemini-3-pro:generateContent"
-    body = {"contents": [QUESTION]}
-    async with (
-        model.serve(model.answers("a")) as server,
-        aiohttp.ClientSession(headers=headers) as session,
-        session.post(f"{server.url}/{path}", json=body) as response,
-    ):
-        answer = await response.json()
-    assert (response.status, message in str(answer.get("error", ""))) == (401 if message else 200, True)

@@ -102,11 +102,8 @@ def test_times_are_microseconds_and_convert_back_unchanged() -> None:
     [
         ('{"a": {"b": [1, null]}}', {"a": {"b": [1, None]}}),
         ("pod web-0", {"text": "pod web-0"}),
-        ('{"a": 1}\n{"b": 2}', {"text": '{"a": 1}\n{"b": 2}'}),
         ('{"a": 1e999}', {"text": '{"a": 1e999}'}),
-        ('{"a": NaN}', {"text": '{"a": NaN}'}),
         ('{"a": "\\ud800\\u0000"}', {"a": "\ufffd\ufffd"}),
-        ('{"a":' * 200 + "1" + "}" * 200, {"text": '{"a":' * 200 + "1" + "}" * 200}),
         ("[" * 100_000, {"text": "[" * 100_000}),
     ],
     ids=lambda value: str(value)[:30],
@@ -334,22 +331,10 @@ OUTPUTS: list[tuple[str, summaries.StageSummary, list[stage_rows.Execution], dic
         {"error": "too late"},
     ),
     (
-        "agent_error",
-        stage("collection", "Failed", "no answer"),
-        [execution("a", outcome="Failed")],
-        {"error": "no answer"},
-    ),
-    (
         "fatal",
         stage("collection", "Failed", "no agent"),
         [execution("a", outcome="Failed", strategy="")],
         {"error": "no agent"},
-    ),
-    (
-        "fatal",
-        stage("collection", "Cancelled", "by request"),
-        [execution("a", outcome="Cancelled")],
-        {"error": "by request"},
     ),
 ]
 

@@ -308,12 +308,7 @@ def test_the_names_of_built_in_chains_are_taken() -> None:
     ("text", "location"),
     [
         ("defaults: {iteration_strategy: rect}\n" + CHAIN % "KubernetesAgent", "defaults"),
-        (CHAIN.replace("alert", "iteration_strategy: rect, alert") % "KubernetesAgent", "agent_chains.a"),
         (CHAIN % "KubernetesAgent, iteration_strategy: rect", "agent_chains.a.stages.0"),
-        (
-            CHAIN.replace("agent: %s", "agents: [{name: KubernetesAgent, iteration_strategy: rect}]"),
-            "agent_chains.a.stages.0.agents.0",
-        ),
         (CHAIN % "KubernetesAgent, synthesis: {iteration_strategy: rect}", "agent_chains.a.stages.0.synthesis"),
     ],
 )

@@ -328,16 +328,18 @@ PASSED_OVER = (
     ("change", "message"),
     [
         ({"unreadable": "entry 3"}, "waits for a version of TARSy that can read its log: entry 3"),
-        ({"unreadable": "entry 3", "cancel": "user"}, "waits for a version of TARSy that can read its log: entry 3"),
         ({"suspend": True}, None),
         ({}, None),
-        ({"unreadable": "entry 3", "state": "running"}, None),
         ({"passed_over_since": STARTED}, PASSED_OVER),
         ({"passed_over_since": STARTED, "state": "running"}, PASSED_OVER),
         ({"passed_over_since": STARTED, "suspend": True}, None),
     ],
     ids=[
-        *("unreadable", "unreadable and cancelled", "suspended by its object", "queued", "claimed by one that can"),
+        *(
+            "unreadable",
+            "suspended by its object",
+            "queued",
+        ),
         *("passed over", "passed over after its worker died", "suspended while it was passed over"),
     ],
 )
@@ -497,14 +499,9 @@ UNJOINED_TOLD = ("SynthesisFailed", "stage look: no synthesis", STAGE_ENDED, Tru
         (end("Completed", BLIND), [BEGUN, LACKED, DONE_WELL]),
         (end("Completed", HALF), [BEGUN, HALF_FAILED, DONE_WELL]),
         (
-            end("Completed", replace(HALF, lacks=["no tools", "nor those"])),
-            [BEGUN, HALF_FAILED, (*LACKED[:1], "stage look: no tools; nor those", *LACKED[2:]), DONE_WELL],
-        ),
-        (
             end("Cancelled", stage("look", "Cancelled", "by the user"), message="why"),
             [BEGUN, ("Cancelled", "why", ENDED, True)],
         ),
-        (replace(RUNNING, stages=(replace(stage("look"), lacks=["no tools"]),)), [BEGUN]),
         (
             end("CompletedWithErrors", UNJOINED, message="why"),
             [BEGUN, UNJOINED_TOLD, ("Completed", "why", ENDED, False)],

@@ -100,10 +100,6 @@ def test_tool_selection_is_admitted_in_storable_form(index: chain_index.ChainInd
     ("mcp", "message"),
     [
         ({"servers": [{"name": "x"}]}, "mcp.servers.0 references MCP server 'x', which no agent of chain 'mine' has"),
-        (
-            {"servers": [{"name": "k8s", "tools": ["x"]}]},
-            "mcp.servers.0.tools.0: MCP server 'k8s' has no tool 'x' that",
-        ),
         ({"tools": {"deny": ["x.\x00"]}}, "mcp.tools.deny.0: 'x.\ufffd' is no tool that"),
     ],
 )
@@ -167,8 +163,6 @@ def test_investigation_runs_chain_of_its_alert_type_or_the_chain_it_names(
     ("spec", "reason", "message"),
     [
         ({"alertType": "X"}, "ChainNotFound", "No chain found for alert type 'X'. Available alert types: "),
-        ({"chainRef": {"name": "x"}}, "ChainNotFound", "No chain is named 'x'. Available chains: broken, mine, other"),
-        ({"alertType": "Z"}, "ChainNotReady", "Chain 'broken' is not ready: "),
         ({"chainRef": {"name": "broken"}}, "ChainNotReady", "Chain 'broken' is not ready: "),
     ],
 )

@@ -47,13 +47,9 @@ def test_invalid_runbook_url_rejects_no_alert(runbook: str | None) -> None:
     ("runbook", "alert_data", "url"),
     [
         (None, {"runbook": "https://github.com/a/b.md"}, "https://github.com/a/b.md"),
-        ("", {"runbook": "https://github.com/a/b.md"}, "https://github.com/a/b.md"),
         ("https://github.com/own.md", {"runbook": "https://github.com/a/b.md"}, "https://github.com/own.md"),
-        (None, {"runbook": "restart it"}, "restart it"),
         (None, {"runbook": {"url": "https://github.com/a/b.md"}}, None),
-        (None, {"runbook": ""}, None),
         (None, {"pod": "web-0"}, None),
-        (None, [{"runbook": "https://github.com/a/b.md"}], None),
         (None, '{"runbook": "https://github.com/a/b.md"}', None),
         (None, {"runbook": "https://github.com/" + "x" * 3000}, "https://github.com/" + "x" * 2029),
     ],
@@ -87,13 +83,6 @@ def test_default_alert_type_keeps_the_alerts_own_type_as_its_name() -> None:
         plain.Alert(alert_type="kubernetes", data="x"), namespace="tarsy", author="me", idempotency_key="k", mask=str
     )
     assert not other.is_same_request(made), "a key is for one alert"
-
-
-@pytest.mark.parametrize("missing", ["alert_type", "data"])
-def test_type_and_data_are_required(missing: str) -> None:
-    with pytest.raises(pydantic.ValidationError) as error:
-        plain.Alert.model_validate({name: "x" for name in ("alert_type", "data") if name != missing})
-    assert payload.places(error.value) == f"{missing}: Field required"
 
 
 def test_too_deeply_nested_json_is_refused_without_internal_error() -> None:

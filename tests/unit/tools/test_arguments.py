@@ -39,7 +39,6 @@ NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
 
 READ: dict[str, tuple[dict[str, Any], str, Any]] = {
     "nothing": (FREE, "", {}),
-    "none": (NOTHING, " None\n", {}),
     "JSON": (LOG, '{"name": "web-0", "tail": 5}', {"name": "web-0", "tail": 5}),
     "JSON, written as a text": (LOG, '"{\\"name\\": \\"web-0\\"}"', {"name": "web-0"}),
     "YAML": (
@@ -48,23 +47,13 @@ READ: dict[str, tuple[dict[str, Any], str, Any]] = {
         {"name": "web-0", "labels": {"app": "web"}, "names": ["a"]},
     ),
     "pairs": (LOG, "name=web-0, tail=5", {"name": "web-0", "tail": 5}),
-    "pairs on lines": (LOG, "name=web-0\nprevious=true\n", {"name": "web-0", "previous": True}),
     "a text": (QUERY, 'rate(up{job="a"}[5m])', {"query": 'rate(up{job="a"}[5m])'}),
-    "a text in quotes": (QUERY, '"up"', {"query": "up"}),
     "a text, as a ReAct answer has it": (QUERY, react.arguments("the pod web-0"), {"query": "the pod web-0"}),
     "a text for whoever takes anything": (FREE, react.arguments("the pod"), {"input": "the pod"}),
     "what is called so": ({"properties": {"input": {"type": "string"}}}, '{"input": "x"}', {"input": "x"}),
     # The types that the schema names:
     "a number in quotes": (LOG, '{"name": "a", "tail": "5", "share": ".5"}', {"name": "a", "tail": 5, "share": 0.5}),
-    "a number for a text": (LOG, '{"name": 5}', {"name": "5"}),
     "a whole number": (LOG, '{"name": "a", "tail": 5.0}', {"name": "a", "tail": 5}),
-    "a truth for a text": (LOG, '{"name": true}', {"name": "true"}),
-    "truths in YAML": (LOG, "name: no\nprevious: no", {"name": "no", "previous": False}),
-    "dates in YAML": (
-        LOG,
-        "name: 2026-10-01\nlabels: {at: 12:30:45}",
-        {"name": "2026-10-01", "labels": {"at": "12:30:45"}},
-    ),
     "versions in YAML": (LOG, "name: 1.10\nshare: 1.10", {"name": "1.10", "share": 1.1}),
     "nothing for what need not be there": (
         LOG,
@@ -76,9 +65,7 @@ READ: dict[str, tuple[dict[str, Any], str, Any]] = {
         '{"name": "a", "tail": "", "names": "", "since": ""}',
         {"name": "a", "since": None},
     ),
-    "nothing, as a text": (LOG, '{"name": "a", "container": "null"}', {"name": "a", "container": "null"}),
     "a list in quotes": (LOG, '{"name": "a", "names": "[\\"b\\", 1]"}', {"name": "a", "names": ["b", "1"]}),
-    "what has no type": (LOG, '{"name": "a", "anything": "5"}', {"name": "a", "anything": "5"}),
     "no Unicode": (LOG, '{"name": "\\ud83d\\udca5 \\ud83d \\u0000"}', {"name": "\U0001f4a5 \ufffd \ufffd"}),
 }
 
@@ -338,19 +325,15 @@ BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for 
         "a: &a {<<: *a}",
         "[" * 100_000,
         '{"a":' * 100_000,
-        "{a: " * 10_000,
         "a: !!python/object/apply:os.system [true]",
         "a: !!binary x",
         "9" * 10_000,
         '{"a": ' + "9" * 10_000 + "}",
-        "a=" * 50_000,
         "a=b," * 50_000,
         '"' * 100_000,
         "\\" * 100_000,
         '{"a": "' + "\\ud83d" * 10_000 + '"}',
         "- " * 50_000,
-        "? " * 50_000,
-        "-" * 100_000,
         "../" * 50_000,
         '{"names": [' + "1," * 400_000 + "1]}",
         '{"anything": [' + "{}," * 9_000 + "{}]}",

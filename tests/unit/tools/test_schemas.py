@@ -46,18 +46,9 @@ REFUSED: dict[str, tuple[Any, list[str]]] = {
         {"name": "a", "ports": [{"number": 1}, {"number": "1"}]},
         ['ports[1].number: expected an integer, not "1"'],
     ),
-    "too many": (
-        {"name": "a", "ports": [{"number": 1}, {"number": 2}, {"number": 3}]},
-        ["ports: expected at most 2 items, not 3"],
-    ),
-    "within an object": ({"name": "a", "labels": {"x.y": 1}}, ["labels.x.y: expected a string, not 1"]),
     "what is not known": (
         {"name": "a", "nmae": 1},
         ["'nmae' is unknown here; known: 'name', 'tail', 'container', 'output', 'ports', 'labels'"],
-    ),
-    "several": (
-        {"name": 1, "tail": "x"},
-        ["name: expected a string that matches ^[a-z0-9-]+$, not 1", 'tail: expected an integer, not "x"'],
     ),
     "no object": ([], ["expected an object with 'name', not a list"]),
 }
@@ -225,19 +216,9 @@ HOSTILE: dict[str, tuple[Any, Any]] = {
         {"ab" * 499 + str(n): 1 for n in range(6)},
     ),
     "patterns that take long to read": ({"allOf": [{"pattern": rf"(?i){n}" + r"\pL" * 330} for n in range(100)]}, "a"),
-    "patterns on a long text": (
-        {"allOf": [{"pattern": f"[ab]*a[ab]{{20}}c{n}"} for n in range(40)]},
-        anything(200_000),
-    ),
     "a pattern that is too large": ({"pattern": "(a{1000}){1000}"}, "a"),
     "a long choice": ({"items": {"enum": [str(n) for n in range(10_000)]}}, ["x"] * 10_000),
     "a long list": ({"items": {"anyOf": [{"type": "integer"}] * 60}}, ["x"] * 100_000),
-    "many that are required": ({"items": {"required": [str(n) for n in range(8_000)]}}, [{}] * 10_000),
-    "a long reference": ({"items": {"$ref": "#/" + "a/" * 30_000}}, [1] * 10_000),
-    "many that are known": (
-        {"items": {"properties": {str(n): {} for n in range(8_000)}, "additionalProperties": False}},
-        [{"x": 1}] * 10_000,
-    ),
     "a list of no two": ({"uniqueItems": True}, [{"a": n} for n in range(50_000)]),
     "deep": ({"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#/$defs/a"}}}}, json.loads("[" * 90 + "]" * 90)),
 }

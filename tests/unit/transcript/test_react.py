@@ -37,10 +37,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "a thought and an action": (LOOK + CALL, acts("I look.", text=POD)),
     "a thought and an answer": (LOOK + "Final Answer: It is memory.", says("It is memory.", "I look.")),
     "an answer of many lines": ("Final Answer:\n# Cause\n\nMemory.\n", says("# Cause\n\nMemory.")),
-    "a thought of many lines": (
-        "Thought: I look.\nAt the pod.\n\nThen at its log.\n" + CALL,
-        acts("I look.\nAt the pod.\n\nThen at its log.", text=POD),
-    ),
     "text before the first label": ("Let me see.\n" + LOOK + CALL, acts("Let me see.\nI look.", text=POD)),
     "several thoughts": (LOOK + "Thought: And again.\n" + CALL, acts("I look.\nAnd again.", text=POD)),
     "no thought": (CALL, acts(text=POD)),
@@ -52,25 +48,15 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "bold labels": (f"**Thought:** I look.\n**Action**: k8s.get\n**Action Input:** {POD}", acts("I look.", text=POD)),
     "headings": ("### Thought:\nI look.\n### Final Answer:\nMemory.", says("Memory.", "I look.")),
     "a list": (f"- Thought: I look.\n- Action: k8s.get\n- Action Input: {POD}", acts("I look.", text=POD)),
-    "a bold list": (f"* **Action:** k8s.get\n* **Action Input:** {POD}", acts(text=POD)),
-    "labels in code": (f"`Action`: k8s.get\n`Action Input`: {POD}", acts(text=POD)),
     "capital labels": (f"THOUGHT: I look.\nACTION: k8s.get\nACTION INPUT: {POD}", acts("I look.", text=POD)),
     "small labels": (f"thought: I look.\naction: k8s.get\naction input: {POD}", acts("I look.", text=POD)),
-    "indented labels": (f"  Action: k8s.get\n\tAction Input: {POD}", acts(text=POD)),
-    "a blank before the colon": (f"Action : k8s.get\nAction Input : {POD}", acts(text=POD)),
-    "wide colons": (f"Action\uff1ak8s.get\nAction Input\uff1a{POD}", acts(text=POD)),
     "an answer that begins in bold": ("Final Answer: **Memory**, it is.", says("**Memory**, it is.")),
     "a label in the middle of a line": ("the Action: was taken", wrong(react.NEITHER, "the Action: was taken")),
     "a label without a colon": ("Final Answer\nMemory.", wrong(react.NEITHER, "Final Answer\nMemory.")),
-    "a longer word": ("Actions: k8s.get", wrong(react.NEITHER, "Actions: k8s.get")),
     # what the model makes up or says too much
     "a made-up observation": (
         CALL + "\nObservation: all is well\nFinal Answer: nothing",
         acts(text=POD, rest="\nObservation: all is well\nFinal Answer: nothing"),
-    ),
-    "an observation before anything counts": (
-        "Thought: a\nObservation: b\nFinal Answer: c",
-        wrong(react.NEITHER, "a", rest="Observation: b\nFinal Answer: c"),
     ),
     "nothing but an observation": ("Observation: b\n" + CALL, wrong(react.MADE_UP, rest="Observation: b\n" + CALL)),
     "several actions": (
@@ -84,10 +70,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         says("Memory.\nAction: restart the pod\nThen wait."),
     ),
     "an answer, then an observation": ("Final Answer: Memory.\nObservation: x", says("Memory.", rest="Observation: x")),
-    "an answer with a list of observations": (
-        "Final Answer: Memory.\n- Observation: 128Mi\n- Action: raise it",
-        says("Memory.\n- Observation: 128Mi\n- Action: raise it"),
-    ),
     "text behind JSON": (CALL + "\nI wait for it.", acts(text=POD, rest="\nI wait for it.")),
     # the input
     "an action without an input": ("Action: k8s.list", acts(action="k8s.list")),
@@ -98,14 +80,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
         acts(text='{\n  "a": "x\nThought: y"\n}', rest="\nThought: z"),
     ),
     "JSON in a fence": (f"Action: k8s.get\nAction Input:\n```json\n{POD}\n```\n", acts(text=POD)),
-    "a fence that opens on the label's line": (
-        f"Action: k8s.get\nAction Input: ```json\n{POD}\n```\nMore.",
-        acts(text=POD, rest="\nMore."),
-    ),
-    "a fence that never closes": (
-        f"Action: k8s.get\nAction Input:\n```json\n{POD}\nObservation: x",
-        acts(text=POD, rest="\nObservation: x"),
-    ),
     "JSON in code": (f"Action: k8s.get\nAction Input: `{POD}`", acts(text=POD, rest="")),
     "YAML": (
         "Action: k8s.get\nAction Input:\n  name: web-0\n  spec:\n    a: b\n",
@@ -127,10 +101,8 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "prose below the action": ("Action: k8s.get\nI look at it.", acts()),
     "a call": (f"Action: k8s.get({POD})", acts(text=POD)),
     "a call without anything": ("Action: k8s.list()", acts(action="k8s.list")),
-    "a call in code": (f"Action: `k8s.get({POD})`", acts(text=POD)),
     "JSON on the action's line": (f"Action: k8s.get {POD}", acts(text=POD)),
     "pairs on the action's line": ("Action: k8s.get name=web-0 tail=5", acts(text="name=web-0 tail=5")),
-    "an input on the line and with its label": (f'Action: k8s.get({{"a": 1}})\nAction Input: {POD}', acts(text=POD)),
     # the tool's name
     "a tool in code": ("Action: `k8s.get`", acts()),
     "a tool in bold": ("Action: **k8s.get**", acts()),
@@ -141,21 +113,13 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "no tool's name": ("Action: look at the pod", acts(action="look at the pod")),
     # no action
     "an action that is none": ("Action: None", wrong(react.NO_TOOL)),
-    "none, with an input": ("Action: none\nAction Input: none", wrong(react.NO_TOOL)),
-    "not applicable": (LOOK + "Action: N/A\n", wrong(react.NO_TOOL, "I look.")),
     "an empty action": (f"Action:\nAction Input: {POD}", wrong(react.NO_TOOL)),
     "JSON for an action": ('Action: {"action": "k8s.get"}', wrong(react.NO_TOOL)),
-    "a tool that is named like none": ("Action: none.get", acts(action="none.get")),
-    "none, then an answer": (
-        LOOK + "Action: None\nAction Input: None\nFinal Answer: Memory.",
-        says("Memory.", "I look."),
-    ),
     "none, then an action": ("Action: None\n" + CALL, acts(text=POD)),
     "an input without an action": (f"{LOOK}Action Input: {POD}", wrong(react.NO_ACTION, "I look.")),
     "an empty answer": ("Final Answer:  \n", wrong(react.NO_TEXT)),
     "an empty answer, then an action": ("Final Answer:\n" + CALL, acts(text=POD)),
     "only a thought": (LOOK, wrong(react.NEITHER, "I look.")),
-    "only text": ("It is memory.", wrong(react.NEITHER, "It is memory.")),
     "nothing": ("", wrong(react.EMPTY)),
     # fences
     "an action in a fence": (f"```\n{LOOK}{CALL}\n```", acts("I look.", text=POD)),
@@ -163,10 +127,6 @@ CASES: dict[str, tuple[str, tuple[dict[str, str], str]]] = {
     "a fence that was cut": (f"```text\n{LOOK}{CALL}\n", acts("I look.", text=POD)),
     "an answer in a fence": (f"```\n{LOOK}Final Answer: Memory.\n```", says("Memory.", "I look.")),
     "an answer in a fence, and more": ("```\nFinal Answer: Memory.\n```\nDone.", says("Memory.", rest="\nDone.")),
-    "an answer with code, in a fence": (
-        f"```\nFinal Answer: See\n{MANIFEST}\nand\n```\nkubectl\n```\nDone.\n```",
-        says(f"See\n{MANIFEST}\nand\n```\nkubectl\n```\nDone."),
-    ),
     "an answer that quotes labels": (
         f"Final Answer: See\n{MANIFEST}\nDone.\nObservation: x",
         says(f"See\n{MANIFEST}\nDone.", rest="Observation: x"),
@@ -194,20 +154,16 @@ def test_answer_with_windows_line_ends_is_read_the_same(text: str) -> None:
 
 ARGUMENTS: dict[str, tuple[str, object]] = {
     "nothing": ("", {}),
-    "none": ("None", {}),
     "JSON": ('{"a": [1, null, {"b": "c"}]}', {"a": [1, None, {"b": "c"}]}),
     "JSON with a line break in a string": ('{"a": "b\nc"}', {"a": "b\nc"}),
     "JSON with a comma too much": ('{"a": 1,}', {"a": 1}),
-    "JSON in single quotes": ("{'a': 'b'}", {"a": "b"}),
     "Python": ("{'a': True, 'b': None}", {"a": True, "b": None}),
-    "JSON that is no object": ("[1, 2]", {"input": "[1, 2]"}),
     "JSON that is cut": ('{"a": "b', {"input": '{"a": "b'}),
     "no numbers": ('{"a": NaN, "b": -Infinity, "c": 1e999}', {"a": "NaN", "b": "-Infinity", "c": "1e999"}),
     "a number without an end": ('{"a": ' + "9" * 5000 + "}", {"a": "9" * 5000}),
     "YAML": ("a: b\nc:\n- d\n- e: 1.5\n", {"a": "b", "c": ["d", {"e": 1.5}]}),
     "YAML in one line": ("{a: b, c: [d]}", {"a": "b", "c": ["d"]}),
     "a manifest": ("manifest: |\n  kind: Pod\n  a: b", {"manifest": "kind: Pod\na: b"}),
-    "an equals sign in YAML": ("a: =\nb: 1", {"a": "=", "b": 1}),
     "versions in YAML": ("a: 1.10\nb: 1.1\nc: 1.0e3", {"a": "1.10", "b": 1.1, "c": "1.0e3"}),
     "dates and times": (
         "a: 2026-10-01\nb: 12:30:45\nc: 2026-10-01T12:00:00Z",
@@ -217,24 +173,16 @@ ARGUMENTS: dict[str, tuple[str, object]] = {
         "a: 0755\nb: 1_000\nc: .inf\nd: .nan",
         {"a": "0755", "b": "1_000", "c": ".inf", "d": ".nan"},
     ),
-    "a mapping whose keys are no text": ("1: b", {"input": "1: b"}),
-    "a list": ("- a\n- b", {"input": "- a\n- b"}),
     "references": ("a: &b [c]\nd: [*b, *b]", {"a": "&b [c]", "d": "[*b, *b]"}),
     "pairs": ("name=web-0, tail=5, previous=true, x=-0.5", {"name": "web-0", "tail": 5, "previous": True, "x": -0.5}),
-    "pairs on lines": ("name = web-0\nnamespace = shop\n", {"name": "web-0", "namespace": "shop"}),
-    "pairs in quotes": ('"name": "web-0", "tail": 5', {"name": "web-0", "tail": 5}),
     "values in quotes": (
         """a="b c, d=e" f='it, g=h' i="say \\"j\\"" """,
         {"a": "b c, d=e", "f": "it, g=h", "i": 'say "j"'},
     ),
-    "values of words": ("message=hello to all of you, tail=5", {"message": "hello to all of you", "tail": 5}),
-    "an empty value": ("a=, b=c", {"a": "", "b": "c"}),
     "a selector": ("selector=app=web tail=5", {"selector": "app=web", "tail": 5}),
     "a query": ('query=up{job="a", b="c"} step=5m', {"query": 'up{job="a", b="c"}', "step": "5m"}),
-    "nothing but a query": ('rate(up{job="a"}[5m])', {"input": 'rate(up{job="a"}[5m])'}),
     "words": ("the pod web-0", {"input": "the pod web-0"}),
     "what cannot be stored": ('{"a\ud800": "b\udc00"}', {"a\ufffd": "b\ufffd"}),
-    "a character of none": ("a\x00b", {"input": "a\x00b"}),
 }
 
 

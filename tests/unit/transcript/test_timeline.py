@@ -110,19 +110,6 @@ def test_tool_call_in_doubt_is_marked_as_in_doubt() -> None:
     assert "in_doubt" not in events["e0.0.0.asked"].metadata
 
 
-@pytest.mark.parametrize(
-    ("answer", "types"),
-    [
-        (answered(GET), ["llm_tool_call", "mcp_tool_call"]),
-        (answered(GET, text="so"), ["llm_response", "llm_tool_call", "mcp_tool_call"]),
-        (answered(text="so"), ["final_analysis"]),
-        (answered(GET, thinking="hm"), ["llm_thinking", "llm_tool_call", "mcp_tool_call"]),
-    ],
-)
-def test_answer_yields_one_event_for_each_nonempty_part(answer: entries.Answered, types: list[str]) -> None:
-    assert [event.type for event in timeline.fold(log(STARTED, began(), answer))] == types
-
-
 @pytest.mark.parametrize("conclude", [True, False])
 def test_timeline_shows_answer_without_the_messages_that_requested_it(conclude: bool) -> None:
     answer = answered(text="so")
