@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from support import backups, queue, stories
+from support import backups, queue, stories, supervisors
 from tarsy.store.base import databases, schema
 from tarsy.store.fleet import leader
 from tarsy.store.queue import journal
-from tarsy.transcript import memory, ports
-from tarsy.worker import leases, run
+from tarsy.transcript import memory
 from tarsy_dev import postgres as launcher
 
 
@@ -34,22 +33,11 @@ async def test_a_restored_dump_goes_on_with_what_ran_and_has_what_ended(
             snapshot, log = await journal.read(restored, identity)
             assert (snapshot, log) == await journal.read(database, identity)
         await queue.let_leases_pass(restored)
-        manager = leases.LeaseManager(restored.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
-        supervisor = run.Supervisor(
-            database=restored,
-            runtime=ports.Runtime(
-                platform=queue.PLATFORM,
-                model=lambda _: memory.ScriptedModel(),
-                toolbox=lambda *_: memory.DictToolbox({}),
-            ),
-            lease_manager=manager,
-            max_attempts=5,
-            own_namespace="tarsy",
-        )
+        worker = supervisors.supervisor(restored, memory.ScriptedModel())
         claims = {}
         while (claim := await queue.claim(restored)) is not None:
             claims[claim.investigation] = claim
-            await supervisor.run(manager.hold(claim, sent=time.monotonic()))
+            await worker.run(worker.lease_manager.hold(claim, sent=time.monotonic()))
         assert set(claims) == {running, ended}
         assert {claim.attempts for claim in claims.values()} == {1, 2}
     finally:
@@ -57,9 +45,7 @@ async def test_a_restored_dump_goes_on_with_what_ran_and_has_what_ended(
         postgres.drop_database("restored")
 
 
-async def test_database_of_another_cluster_is_detected_until_an_admin_accepts_it(
-    database: databases.Database,
-) -> None:
+async def test_database_of_another_cluster_is_detected_until_an_admin_accepts_it(database: databases.Database) -> None:
     assert await leader.remember_cluster(database, "first")
     assert not await leader.remember_cluster(database, "second")
     await queue.execute(database, "DELETE FROM clusters")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from support import apis, queue
+from support.database import behind_proxy
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue, reporter
 from tarsy.telemetry import component_states
-from tarsy_dev import patience, proxy
-from tarsy_dev import postgres as launcher
+from tarsy_dev import patience
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -37,8 +36,8 @@ class Part:
         yield from self.facts
 
 
-def heard(database: databases.Database, part: Part, *, host: str = "here", slots: int = 0) -> reporter.Reporter:
-    writer = apis.keeping(database, host=host, slots=slots)
+def heard(database: databases.Database, part: Part, *, host: str = "here") -> reporter.Reporter:
+    writer = apis.keeping(database, host=host)
     writer.add_source(part)
     return writer
 
@@ -98,9 +97,7 @@ async def test_process_counts_while_it_was_seen_recently(database: databases.Dat
     assert await states(database, "process", "server") == [("b", "b", "running"), ("b", "tools", "connected")]
 
 
-async def test_rows_of_processes_gone_for_an_hour_are_deleted(
-    database: databases.Database,
-) -> None:
+async def test_rows_of_processes_gone_for_an_hour_are_deleted(database: databases.Database) -> None:
     for host in ("gone", "there"):
         await heard(database, Part(fact()), host=host).report()
     await queue.execute(
@@ -166,16 +163,11 @@ async def test_all_text_is_masked_before_it_is_stored_and_what_postgres_cannot_h
 
 
 async def test_outage_is_logged_once_and_a_stopping_process_is_removed_at_once(
-    migrated_url: str,
-    postgres: launcher.Access,
-    database: databases.Database,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    database: databases.Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(reporter, "READ_SECONDS", 0.0)
     monkeypatch.setattr(reporter, "RETRY_SECONDS", 0.0)
-    async with proxy.serve("127.0.0.1", postgres.port) as between:
-        own = databases.Database(migrated_url.replace(f":{postgres.port}/", f":{between.port}/"))
+    async with behind_proxy(database.url) as (own, between):
         part = Part(fact())
         writer = heard(own, part)
         running = asyncio.create_task(writer.run())
@@ -198,7 +190,6 @@ async def test_outage_is_logged_once_and_a_stopping_process_is_removed_at_once(
         with pytest.raises(asyncio.CancelledError):
             await running
         assert await queue.rows(database, "SELECT * FROM catalogue") == []
-        await own.close()
 
 
 class Counter:
@@ -217,19 +208,3 @@ async def until(ready: Any) -> None:
     async with patience.limit():
         while not ready():  # noqa: ASYNC110 - what is waited for is a plain attribute
             await asyncio.sleep(0.005)
-
-
-async def test_full_catalogue_is_read_in_part(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    names: Sequence[str] = [f"server {number:02}" for number in range(20)]
-    await heard(database, Part(*(fact(name=name) for name in names))).report()
-    monkeypatch.setattr(catalogue, "ROWS_MAX", 7)
-    assert [row.name for row in await catalogue.read(database, "server")] == list(names[:7])
-
-
-async def test_two_processes_write_side_by_side(database: databases.Database) -> None:
-    both = [heard(database, Part(fact())) for _ in range(2)]
-    await asyncio.gather(*(writer.report() for writer in both))
-    assert {row.process for row in await catalogue.read(database, "server")} == {writer.process for writer in both}
-    await catalogue.leave(database, both[0].process)
-    assert [row.process for row in await catalogue.read(database, "server")] == [both[1].process]
-    await catalogue.leave(database, uuid.uuid4())

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 import sqlalchemy
-from support import queue, stories
+from support import queue, stories, supervisors
 from support.masking import NO_SECRETS
 from tarsy.controller import investigation_statuses
 from tarsy.store.base import databases
@@ -23,7 +23,7 @@ from tarsy.store.queue import questions, work
 from tarsy.store.reads import summaries
 from tarsy.transcript import admission, entries, line_excerpts, memory, messages, ports
 from tarsy.transcript.kinds import registry
-from tarsy.worker import leases, run
+from tarsy.worker import leases
 from tarsy_dev import patience
 
 build = functools.partial(investigation_statuses.build, secrets=NO_SECRETS)
@@ -101,24 +101,17 @@ class Worker:
     """A worker that claims what comes next and runs it to its end."""
 
     def __init__(self, database: databases.Database, model: ports.Model) -> None:
-        self._database = database
-        self.leases = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
-        runtime = ports.Runtime(
-            platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: memory.DictToolbox({})
-        )
-        self._supervisor = run.Supervisor(
-            database=database, runtime=runtime, lease_manager=self.leases, max_attempts=3, own_namespace="tarsy"
-        )
+        self._supervisor = supervisors.supervisor(database, model)
+        self.leases = self._supervisor.lease_manager
 
-    async def run(self, stop: leases.StopReason | None = None) -> work.Claim:
-        claim = await queue.claim(self._database)
+    async def run(self, stop: leases.StopReason | None = None) -> None:
+        claim = await queue.claim(self._supervisor.database)
         if claim is None:
             raise NothingToClaimError
         held = self.leases.hold(claim, sent=time.monotonic())
         if stop:
             held.stop(stop)
         await self._supervisor.run(held)
-        return claim
 
 
 async def test_a_question_is_a_run_that_is_queued_with_its_start_in_the_log(database: databases.Database) -> None:
@@ -213,16 +206,6 @@ async def test_a_question_that_waits_for_the_deletion_of_the_object_is_not_asked
         await deleting.execute(sqlalchemy.text("UPDATE investigations SET gone_at = clock_timestamp()"))
     assert await asking == "gone"
     assert len(await runs(database)) == 1
-
-
-async def test_deletions_and_questions_at_once_leave_nothing_open(database: databases.Database) -> None:
-    for _ in range(10):
-        identity = await ended(database)
-        asking = [ask(database, identity) for _ in range(3)]
-        outcomes = await asyncio.gather(*asking, work.gone(database, identity), ask(database, identity))
-        assert set(map(str, outcomes)) <= {"1", "asked", "gone", "None"}
-        opened = "SELECT count(*) FROM runs WHERE investigation = :id AND ended_at IS NULL"
-        assert await queue.rows(database, opened, id=identity) == [(0,)]
 
 
 async def test_an_answered_question_changes_nothing_of_the_first_run(database: databases.Database) -> None:
@@ -336,9 +319,7 @@ async def test_question_is_cancelled_only_by_request(database: databases.Databas
     assert await queue.requested_stop(database, claim) == "user"
 
 
-async def test_cancelled_question_without_a_worker_ends_with_its_open_executions(
-    database: databases.Database,
-) -> None:
+async def test_cancelled_question_without_a_worker_ends_with_its_open_executions(database: databases.Database) -> None:
     identity = await admit_with_question(database)
     first = await row_of_first(database)
     late = await queue.opened(database, await queue.claimed(database))
@@ -396,18 +377,15 @@ async def test_question_that_crashes_its_workers_is_given_up(database: databases
     assert (await runs(database))[2][2] == "Completed"
 
 
-@pytest.mark.parametrize(("stop", "ending"), [("user", "Cancelled"), ("deleted", "Cancelled")])
-async def test_cancel_ends_the_question_and_its_model_call(
-    database: databases.Database, stop: leases.StopReason, ending: str
-) -> None:
+async def test_cancel_ends_the_question_and_its_model_call(database: databases.Database) -> None:
     identity = await admit_with_question(database)
     model = Model(hangs=True)
     worker = Worker(database, model)
     running = asyncio.create_task(worker.run())
     await model.asked.wait()
-    worker.leases._leases[identity].stop(stop)
+    worker.leases._leases[identity].stop("user")
     await running
-    assert (await runs(database))[1][2] == ending
+    assert (await runs(database))[1][2] == "Cancelled"
     assert [type(logged.entry) for logged in (await queue.log(database, identity))[8:]] == [
         entries.ExecutionEnded,
         entries.RunEnded,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Literal
 from uuid import UUID
 
 from support import queue, stories
@@ -27,19 +28,11 @@ async def begun(database: databases.Database, *ends: entries.Entry) -> UUID:
     return identity
 
 
-def ends_by_deadline() -> tuple[entries.Entry, ...]:
+def ends(ending: Literal["Failed", "TimedOut"], reason: str) -> tuple[entries.Entry, ...]:
     return (
-        entries.ExecutionEnded(execution="one", outcome="TimedOut", error=LATE),
-        entries.StageEnded(stage="think", outcome="TimedOut", message=LATE),
-        entries.RunEnded(ending="TimedOut", reason="DeadlineExceeded", message=LATE),
-    )
-
-
-def ends_by_itself() -> tuple[entries.Entry, ...]:
-    return (
-        entries.ExecutionEnded(execution="one", outcome="Failed", error=LATE),
-        entries.StageEnded(stage="think", outcome="Failed", message=LATE),
-        entries.RunEnded(ending="Failed", reason="StagesFailed", message=LATE),
+        entries.ExecutionEnded(execution="one", outcome=ending, error=LATE),
+        entries.StageEnded(stage="think", outcome=ending, message=LATE),
+        entries.RunEnded(ending=ending, reason=reason, message=LATE),
     )
 
 
@@ -63,13 +56,13 @@ async def test_open_stage_is_neither(database: databases.Database) -> None:
 async def test_deadline_cuts_off_open_stages_but_not_an_ended_stage_with_the_same_message(
     database: databases.Database,
 ) -> None:
-    identity = await begun(database, *ends_by_deadline())
+    identity = await begun(database, *ends("TimedOut", "DeadlineExceeded"))
     assert await stored(database) == {"look": False, "think": True}
     assert await progress(database, identity) == "1/2"
 
 
 async def test_stage_that_ends_together_with_its_run_ends_by_itself(database: databases.Database) -> None:
-    identity = await begun(database, *ends_by_itself())
+    identity = await begun(database, *ends("Failed", "StagesFailed"))
     assert await stored(database) == {"look": False, "think": False}
     assert await progress(database, identity) == "2/2"
 

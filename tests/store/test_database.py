@@ -9,6 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 import sqlalchemy
+from support.database import behind_proxy
 from tarsy.store.base import databases, schema
 from tarsy.store.queue import heartbeats
 from tarsy_dev import patience, proxy
@@ -50,8 +51,7 @@ async def test_errors_do_not_quote_stored_text(tmp_path: Path) -> None:
 
 
 async def test_silent_database_counts_as_unavailable_within_seconds(postgres: launcher.Access) -> None:
-    async with proxy.serve("127.0.0.1", postgres.port) as between:
-        database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
+    async with behind_proxy(postgres.url()) as (database, between):
         await schema.missing(database)
         between.blackhole()
         async with patience.limit():  # a statement has 30 s
@@ -59,12 +59,10 @@ async def test_silent_database_counts_as_unavailable_within_seconds(postgres: la
                 await schema.missing(database)
         between.heal()
         await schema.missing(database)
-        await database.close()
 
 
 async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgres: launcher.Access) -> None:
-    async with proxy.serve("127.0.0.1", postgres.port) as between:
-        database = databases.Database(postgres.url().replace(f":{postgres.port}/", f":{between.port}/"))
+    async with behind_proxy(postgres.url()) as (database, between):
 
         async def commit() -> None:
             async with database.begin() as connection:
@@ -90,7 +88,6 @@ async def test_request_with_a_short_limit_fails_soon_while_a_commit_waits(postgr
         for each in (commit, read_snapshot, run):
             await each()
         await waiting
-        await database.close()
 
 
 @pytest.mark.parametrize("use", ["run", "run_within", "begin", "heartbeat"])
@@ -131,9 +128,7 @@ async def test_database_that_announces_its_shutdown_counts_as_unavailable_at_onc
         await database.close()
 
 
-async def test_missing_and_invalid_values_are_not_reported_as_an_outage(
-    database: databases.Database,
-) -> None:
+async def test_missing_and_invalid_values_are_not_reported_as_an_outage(database: databases.Database) -> None:
     with pytest.raises(asyncpg.DataError) as refused:
         await database.run(sqlalchemy.text("SELECT CAST(:number AS integer)"), number="no number")
     assert not databases.is_for_all_values(refused.value)
@@ -197,13 +192,6 @@ async def test_failed_statement_with_a_limit_leaves_no_open_transaction(
         (row,) = await database.run(STANDING)
         assert (row.timeout, row.read_only) == ("0", "off")
     assert caplog.records == [], "the pool found a transaction that was left open"
-
-
-async def test_statement_time_limit_is_set_in_the_database(
-    database: databases.Database,
-) -> None:
-    (row,) = await database.run_within(3, STANDING)
-    assert row.timeout == "3s"
 
 
 async def test_a_statement_that_the_server_itself_cuts_off_may_be_tried_again(database: databases.Database) -> None:

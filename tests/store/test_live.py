@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
-from support import queue
-from support.live_texts import ID, OTHER, Watching, connected, running, turn, watcher, worker
-from support.masking import NO_SECRETS
+from support.live_texts import ID, OTHER, connected, running, turn, watcher, worker
 from tarsy.store.base import hints, notify
 from tarsy.store.live import payloads, text_streams
-from tarsy.transcript import entries, memory, messages, ports
-from tarsy.worker import leases, run
+from tarsy.transcript import messages
 from tarsy_dev import patience
 
 
@@ -39,20 +34,6 @@ async def test_subscriber_in_another_process_receives_the_text_so_far_and_additi
             "e0.0.text": "llm_response",
         }
         assert [piece.at for piece in watching.pieces if piece.event == "e0.0.text"] == [0, 6, 12]
-
-
-async def test_one_process_can_both_send_and_receive_live_text(migrated_url: str) -> None:
-    async with connected(migrated_url) as database:
-        speaker, watching = text_streams.TextSender(database, secrets=NO_SECRETS), Watching(database)
-        callbacks = {text_streams.WATCHED: speaker.hint, text_streams.TEXTS: watching.audience.hint}
-        listener = notify.Listener(migrated_url, hints.Channels(callbacks))
-        async with running(listener.run, speaker.run, watching.audience.run):
-            with speaker.open_stream(turn()) as stream:
-                watching.audience.watch(ID)
-                stream.text("It is ")
-                await watching.sees(text="It is ")
-                stream.text("memory")
-                await watching.sees(text="It is memory")
 
 
 @contextlib.asynccontextmanager
@@ -87,50 +68,6 @@ async def test_no_text_is_sent_without_subscribers(migrated_url: str) -> None:
                 stream.text("It is CPU")
                 await watching.sees(text="It is CPU")
         assert {payloads.decode(payload)[0][0].investigation for payload in await sent()} == {OTHER}
-
-
-async def test_no_text_is_sent_after_an_announcement_expired(
-    migrated_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text_streams, "WATCHED_EVERY", 3600.0)  # a busy machine would announce it again meanwhile
-    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
-        with speaker.open_stream(turn()) as stream, speaker.open_stream(turn(OTHER)) as other:
-            watching.audience.watch(ID)
-            stream.text("It is ")
-            await watching.sees(text="It is ")
-            speaker._watched[ID] = time.monotonic()  # as if it had been said long ago
-            async with overheard(migrated_url, text_streams.TEXTS) as sent:
-                stream.text("memory")
-                speaker.announce_commit(ID)
-                watching.audience.watch(OTHER)
-                other.text("It is CPU")
-                await watching.until(lambda: watching.pieces[-1].investigation == OTHER)
-                assert [payloads.decode(payload)[0][0].investigation for payload in await sent()] == [OTHER]
-
-
-async def test_watched_investigations_are_announced_repeatedly_without_resending_text(
-    migrated_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(text_streams, "WATCHED_EVERY", 0.05)
-    async with worker(migrated_url) as speaker, overheard(migrated_url, text_streams.TEXTS) as sent:
-        with speaker.open_stream(turn()) as stream:
-            stream.text("It is ")
-            async with overheard(migrated_url, text_streams.WATCHED) as says, watcher(migrated_url) as watching:
-                watching.audience.watch(ID)
-                await watching.sees(text="It is ")
-                heard: list[str] = []
-                async with patience.limit():
-                    while len(heard) < 4:
-                        heard += await says()
-                stream.text("memory")
-                await watching.sees(text="It is memory")
-        asked = [json.loads(payload) for payload in heard]
-        assert asked[0] == {"v": 1, "anew": [str(ID)], "still": []}
-        assert asked[1:] == [{"v": 1, "anew": [], "still": [str(ID)]}] * (len(asked) - 1)
-        assert [(piece.at, piece.text) for payload in await sent() for piece in payloads.decode(payload)[0]][:2] == [
-            (0, "It is "),
-            (6, "memory"),
-        ]
 
 
 async def test_worker_that_missed_a_request_answers_the_next_announcement(
@@ -185,9 +122,7 @@ async def test_text_of_a_model_call_begins_again_after_a_takeover(migrated_url: 
                 await watching.sees(text="It is memory")
 
 
-async def test_subscriber_that_joins_during_a_model_call_receives_its_complete_text(
-    migrated_url: str,
-) -> None:
+async def test_subscriber_that_joins_during_a_model_call_receives_its_complete_text(migrated_url: str) -> None:
     odd = 'a "quoted"\\ word\n\t\x01\x7f\u2028\x00\ud83d'
     text = odd * 200 + "\U0001f4a5" * 20_000 + odd
     async with worker(migrated_url) as speaker, watcher(migrated_url) as watching:
@@ -199,49 +134,6 @@ async def test_subscriber_that_joins_during_a_model_call_receives_its_complete_t
                 assert len(await sent()) > 10
             stream.text("\udca5.")
             await watching.sees(text=messages.storable(text + "\udca5."))
-
-
-async def test_subscriber_sees_texts_while_written_and_each_commit(migrated_url: str) -> None:
-    async with worker(migrated_url) as speaker, watcher(migrated_url) as watching, connected(migrated_url) as database:
-        identity = await queue.admit(database)
-        watching.audience.watch(identity)
-        model = Slow(watching)
-        runtime = ports.Runtime(
-            platform=queue.PLATFORM,
-            model=lambda _: model,
-            toolbox=lambda *_: memory.DictToolbox({}),
-            open_stream=speaker.open_stream,
-        )
-        manager = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
-        supervisor = run.Supervisor(
-            database=database,
-            runtime=runtime,
-            lease_manager=manager,
-            max_attempts=3,
-            own_namespace="tarsy",
-            moved=speaker.announce_commit,
-        )
-        await supervisor.run(manager.hold(await queue.claimed(database), sent=time.monotonic()))
-        await watching.until(lambda: len(watching.over) == len(watching.texts) > 0)
-        entered = [logged.entry for logged in await queue.log(database, identity)]
-        texts = [entry.messages[-1].text for entry in entered if isinstance(entry, entries.Answered)]
-        assert list(watching.texts.values()) == texts
-        assert identity in watching.moved
-
-
-class Slow:
-    """Answers once the first half of it has been seen."""
-
-    def __init__(self, watching: Watching) -> None:
-        self._watching = watching
-
-    async def ask(self, _: ports.Request, scope: ports.Scope) -> ports.Answer:
-        scope.stream.text("It is ")
-        await self._watching.until(lambda: self._watching.texts.get(f"{scope.execution}.0.text") == "It is ")
-        scope.stream.text("memory")
-        await self._watching.until(lambda: self._watching.texts.get(f"{scope.execution}.0.text") == "It is memory")
-        call = entries.ModelCall(provider="scripted", model="scripted", seconds=0.0)
-        return ports.Answer(message=messages.Message(role="assistant", text="It is memory"), call=call)
 
 
 async def test_any_number_of_investigations_can_be_watched(migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
 import pytest
 import sqlalchemy
-from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
-from support import lock_waits, queue
-from tarsy.config.model import platforms
+from support import lock_waits, queue, supervisors
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes
 from tarsy.store.queue import heartbeats, ledgers, work
-from tarsy.transcript import memory, ports
-from tarsy.worker import claimer, leases, run
+from tarsy.transcript import memory
+from tarsy.worker import claimer
 from tarsy_dev import patience
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, tzinfo=UTC)
 SUBJECT = queue.subject(fingerprint=FINGERPRINT, startsAt=START)
 IDENTITY = UUID(SUBJECT.metadata.uid)
-
-
-@contextlib.asynccontextmanager
-async def holding(database: databases.Database, table: str) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
-    """A transaction that has the investigation's row of `table`."""
-    async with database.begin() as connection:
-        await connection.execute(sqlalchemy.text(f"SELECT 1 FROM {table} FOR UPDATE"))  # noqa: S608 - a test's own word
-        yield connection
 
 
 async def later(database: databases.Database) -> None:
@@ -57,7 +46,7 @@ async def test_every_write_locks_the_queue_row_first(
     database: databases.Database, write: Callable[[databases.Database], Awaitable[object]]
 ) -> None:
     await queue.admit(database, await queue.received(database, SUBJECT))
-    async with holding(database, "work") as connection:
+    async with lock_waits.holding(database, "work") as connection:
         writing = asyncio.ensure_future(write(database))
         await queue.blocked(database)
         await connection.execute(sqlalchemy.text("SELECT 1 FROM investigations FOR UPDATE NOWAIT"))
@@ -116,29 +105,12 @@ async def test_changes_of_many_rows_never_deadlock(
 
 @pytest.fixture
 async def claims(database: databases.Database) -> claimer.Claimer:
-    settings = platforms.Queue()
-    lease_manager = leases.LeaseManager(database.url, lease=settings.lease, heartbeat=settings.heartbeat)
-    runtime = ports.Runtime(
-        platform=platforms.Platform(),
-        model=lambda _: memory.ScriptedModel(),
-        toolbox=lambda *_: memory.DictToolbox({}),
-    )
-    supervisor = run.Supervisor(
-        database=database, runtime=runtime, lease_manager=lease_manager, max_attempts=5, own_namespace="tarsy"
-    )
-    return claimer.Claimer(
-        supervisor,
-        database=database,
-        lease_manager=lease_manager,
-        owner=queue.OWNER,
-        queue=settings,
-        eligible=queue.eligible(),
-    )
+    return supervisors.claims(supervisors.supervisor(database, memory.ScriptedModel()))
 
 
 async def test_interrupted_claim_is_released(database: databases.Database, claims: claimer.Claimer) -> None:
     await queue.admit(database, SUBJECT)
-    async with holding(database, "runs"):
+    async with lock_waits.holding(database, "runs"):
         claiming = asyncio.create_task(claims.run())
         await queue.blocked(database)
         claiming.cancel()
@@ -164,7 +136,7 @@ async def test_briefly_locked_investigation_is_claimed_right_afterwards(
 
     monkeypatch.setattr(work, "claim", claim)
     await queue.admit(database, SUBJECT)
-    async with holding(database, "work"):
+    async with lock_waits.holding(database, "work"):
         claiming = asyncio.create_task(claims.run())
         async with patience.limit():
             await passed_over.wait()
@@ -174,8 +146,3 @@ async def test_briefly_locked_investigation_is_claimed_right_afterwards(
     claiming.cancel()
     with pytest.raises(asyncio.CancelledError):
         await claiming
-
-
-async def test_hint_is_taken_only_by_an_idle_process(claims: claimer.Claimer) -> None:
-    assert claims.hint()
-    assert not claims.hint(), "it has yet to look after the first one"

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from support import queue
+from support import queue, supervisors
 from tarsy.store.base import databases
 from tarsy.store.operations import measures
 from tarsy.store.queue import ledgers, work
 from tarsy.store.reads import queue_counts
-from tarsy.transcript import entries, memory, messages, ports, record
-from tarsy.worker import leases, run
+from tarsy.transcript import entries, messages, ports, record
 
 STAGE = "look"
 SIDE_BY_SIDE = queue.chain(stages=[{"name": STAGE, "agent": "KubernetesAgent", "replicas": 2}])
@@ -40,12 +38,7 @@ class Model:
 
 async def work_on(database: databases.Database, model: Model) -> None:
     """Claim the next run as a worker does, and run it as far as it goes."""
-    manager = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
-    runtime = ports.Runtime(platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: memory.DictToolbox({}))
-    supervisor = run.Supervisor(
-        database=database, runtime=runtime, lease_manager=manager, max_attempts=3, own_namespace="tarsy"
-    )
-    await supervisor.run(manager.hold(await queue.claimed(database), sent=time.monotonic()))
+    await supervisors.run_next(supervisors.supervisor(database, model))
 
 
 def agent(identity: UUID, index: int) -> str:
@@ -140,13 +133,6 @@ async def test_cancel_of_a_parked_run_ends_it_at_once(database: databases.Databa
     assert (summary.ending, summary.waits_for) == ("Cancelled", "")
     ends = [logged.entry for logged in await queue.log(database, identity)][-4:]
     assert [type(end).__name__ for end in ends] == ["ExecutionEnded", "ExecutionEnded", "StageEnded", "RunEnded"]
-
-
-async def test_cancel_by_a_build_that_parks_no_runs_is_swept(database: databases.Database) -> None:
-    identity = await parked(database)
-    await queue.execute(database, "UPDATE work SET cancel = 'user'")
-    assert await work.sweep(database) == 1
-    assert (await queue.summary(database, identity)).ending == "Cancelled"
 
 
 async def test_a_suspended_parked_run_is_not_claimed_when_its_time_comes(database: databases.Database) -> None:

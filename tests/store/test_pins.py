@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from support import queue
+from support.database import behind_proxy
 from tarsy import errors
 from tarsy.store.base import audit, databases, hints, notify
 from tarsy.store.fleet import pins
-from tarsy_dev import patience, proxy
-from tarsy_dev import postgres as launcher
+from tarsy_dev import patience
 
 A, B, C = (f"sha256:{digit * 64}" for digit in "abc")
 ALICE = audit.Caller(who="alice", address="192.0.2.1")
@@ -31,9 +31,7 @@ async def test_first_process_that_sees_a_tool_pins_it_for_all(database: database
     assert await seen(database, list=C) == {"list": B}
 
 
-async def test_concurrent_processes_pin_a_new_tool_once(
-    database: databases.Database,
-) -> None:
+async def test_concurrent_processes_pin_a_new_tool_once(database: databases.Database) -> None:
     hashes = [f"sha256:{number:064x}" for number in range(10)]
     tools = [f"get{number}" for number in range(20)]
     orders = [tools, tools[::-1]] * 5  # rows that are taken in any order would keep each other waiting for ever
@@ -92,14 +90,10 @@ async def test_processes_hear_that_something_was_confirmed(database: databases.D
         await listener
 
 
-async def test_unavailable_database_is_reported_as_unavailable(
-    database: databases.Database, postgres: launcher.Access
-) -> None:
-    async with proxy.serve("127.0.0.1", postgres.port) as between:
-        there = databases.Database(database.url.replace(f":{postgres.port}", f":{between.port}"))
+async def test_unavailable_database_is_reported_as_unavailable(database: databases.Database) -> None:
+    async with behind_proxy(database.url) as (there, between):
         assert await seen(there, get=A) == {"get": A}
         between.refuse()
         between.cut()
         with pytest.raises(errors.TemporaryError):
             await seen(there, get=A)
-        await there.close()

@@ -10,18 +10,18 @@ from bisect import bisect_right
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy
 from hypothesis import given
 from hypothesis import strategies as st
 from support import queue
+from support.database import behind_proxy
 from tarsy.config.model import providers
 from tarsy.store.base import databases
 from tarsy.store.fleet import rate_limits
 from tarsy.transcript import ports
-from tarsy_dev import patience, proxy
+from tarsy_dev import patience
 
 WINDOW = 0.6
 """Seconds; what a minute is in production, where that is too long to wait for."""
@@ -65,11 +65,7 @@ def counted(granted: Sequence[tuple[float, int]]) -> list[rate_limits.Grant]:
     return [rate_limits.Grant(second=math.floor(when), requests=1, tokens=spent) for when, spent in granted]
 
 
-limits = st.builds(
-    rate_limits.Limits,
-    requests=st.none() | st.integers(1, 4),
-    tokens=st.none() | st.integers(1, 100),
-)
+limits = st.builds(rate_limits.Limits, requests=st.none() | st.integers(1, 4), tokens=st.none() | st.integers(1, 100))
 arrivals = st.lists(st.tuples(st.floats(0, 40) | st.floats(59, 61), st.integers(0, 150)), max_size=25)
 
 
@@ -88,17 +84,6 @@ def test_request_that_waits_its_time_is_granted_and_no_window_exceeds_the_limit(
             assert not naive(granted, at=again - 1.001, tokens=tokens, limits=limits), "it could have been earlier"
         now = again
         granted.append((now, tokens))
-
-
-@given(limits=limits, arrivals=arrivals, now=st.floats(0, 1000))
-def test_wait_is_zero_exactly_if_a_request_may_be_granted(
-    limits: rate_limits.Limits, arrivals: list[tuple[float, int]], now: float
-) -> None:
-    past = counted([(now - age, tokens) for age, tokens in arrivals])
-    for tokens in (0, 1, 50, 150):
-        waited = rate_limits.until_admitted(limits, past, now=now, tokens=tokens)
-        assert 0 <= waited <= rate_limits.SECONDS + 1
-        assert limits.admit(past, second=math.floor(now), tokens=tokens) == (waited == 0)
 
 
 # The statement, on one database and on two.
@@ -284,27 +269,11 @@ async def test_corrections_subtract_no_more_than_counted_in_the_window(
     assert await refused(taker, told) > 45, "and no number is too large for its column"
 
 
-async def test_each_process_compares_its_own_limits_with_the_grants_of_all_processes(
-    database: databases.Database, second: databases.Database, told: Told
-) -> None:
-    new, old = limited(database, requests=2, tokens=None), limited(second, requests=4, tokens=100)
-    for taker in (new, old, old):
-        await taker.take("google", 20)
-    assert await refused(new, told) > 45
-    assert await refused(old, told, tokens=50) > 45
-    await old.take("google", 40)
-    assert await refused(old, told) > 45
-    assert await standing(database) == (4, 100)
-
-
 async def test_request_for_a_grant_waits_during_an_outage_and_can_be_cancelled(
     database: databases.Database, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rate_limits, "RETRY_SECONDS", 0.0)
-    parts = urlsplit(database.url)
-    async with proxy.serve("127.0.0.1", parts.port or 0) as between:
-        netloc = parts.netloc.replace(f":{parts.port}", f":{between.port}")
-        away = databases.Database(parts._replace(netloc=netloc).geturl())
+    async with behind_proxy(database.url) as (away, between):
         taker = limited(away, requests=2, tokens=100)
         taken = await taker.take("google", 50)
         between.refuse()
@@ -320,4 +289,3 @@ async def test_request_for_a_grant_waits_during_an_outage_and_can_be_cancelled(
             between.accept()
             assert (await waiting).tokens == 60
         assert await standing(database) == (1, 60)
-        await away.close()

@@ -13,11 +13,12 @@ from uuid import UUID
 import asyncpg
 import pytest
 from support import loglines, queue, scrapes, stories
+from support.supervisors import run_next, supervisor
 from tarsy.resources import chains
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.queue import work
-from tarsy.transcript import entries, memory, messages, ports, record
-from tarsy.worker import leases, run
+from tarsy.transcript import entries, messages, ports, record
+from tarsy.worker import leases
 from tarsy_dev import patience
 
 STAGE = "look"
@@ -50,34 +51,6 @@ def execution(identity: UUID, index: int) -> str:
 
 def synthesis(identity: UUID) -> str:
     return record.execution_id(str(identity), run=0, stage=STAGE, kind="synthesis", index=0)
-
-
-class Worker:
-    """A worker that claims what comes next and runs it to its end."""
-
-    def __init__(self, database: databases.Database, model: ports.Model, *, own_namespace: str = "tarsy") -> None:
-        self._database = database
-        self._leases = leases.LeaseManager(database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
-        runtime = ports.Runtime(
-            platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: memory.DictToolbox({})
-        )
-        self._supervisor = run.Supervisor(
-            database=database,
-            runtime=runtime,
-            lease_manager=self._leases,
-            max_attempts=ATTEMPTS,
-            own_namespace=own_namespace,
-        )
-
-    async def run(self) -> None:
-        await self._supervisor.run(await self.claimed())
-
-    async def claimed(self) -> leases.Lease:
-        claim = await queue.claimed(self._database)
-        return self._leases.hold(claim, sent=time.monotonic())
-
-    async def run_claimed(self, held: leases.Lease) -> None:
-        await self._supervisor.run(held)
 
 
 async def admitted(database: databases.Database, chain: chains.AgentChain = SIDE_BY_SIDE) -> UUID:
@@ -116,14 +89,14 @@ async def test_commit_of_an_agent_is_completed_when_its_sibling_fails(database: 
     releases: list[asyncio.Future[None]] = []
     transaction = other.transaction()
     broken = Model(ask)
-    await Worker(database, broken).run()
+    await run_next(supervisor(database, broken))
     await asyncio.gather(*releases)
     await other.close()
     assert (await queue.summary(database, identity)).llm_calls == 1, "the answer is in the log"
 
     await queue.let_leases_pass(database)
     sound = Model(done)
-    await Worker(database, sound).run()
+    await run_next(supervisor(database, sound))
     again, joined = sound.asked
     assert again == execution(identity, 1), "only the one that broke is asked again"
     assert joined == synthesis(identity)
@@ -135,8 +108,8 @@ async def test_heartbeat_that_finds_the_lease_of_an_ended_run_over_interrupts_no
 ) -> None:
     """The end of a run ends its lease, and a heartbeat may come before the worker has removed it."""
     await admitted(database, queue.chain(stages=[{"name": STAGE, "agent": "KubernetesAgent"}]))
-    worker = Worker(database, Model(done))
-    held = await worker.claimed()
+    worker = supervisor(database, Model(done))
+    held = worker.lease_manager.hold(await queue.claimed(database), sent=time.monotonic())
     since = scrapes.Since()
     listening = await asyncpg.connect(database.url)
     hinted: asyncio.Queue[str] = asyncio.Queue()
@@ -154,7 +127,7 @@ async def test_heartbeat_that_finds_the_lease_of_an_ended_run_over_interrupts_no
     channels = hints.Channels()
     channels.listen({notify.STATUS: learn})
     monkeypatch.setattr(database, "channels", channels)
-    await worker.run_claimed(held)
+    await worker.run(held)
     assert held.stopped == "lost"
     async with patience.limit():
         assert [await hinted.get(), await hinted.get()] == hints_sent, "of its start and of its end"
@@ -170,7 +143,7 @@ async def test_run_that_is_taken_over_after_its_deadline_sends_no_call(database:
     await queue.execute(database, "UPDATE runs SET started_at = started_at - interval '2 hours'")
     await queue.let_leases_pass(database)
     model = Model(done)
-    await Worker(database, model).run()
+    await run_next(supervisor(database, model))
     summary = await queue.summary(database, identity)
     assert (summary.ending, summary.reason, model.asked) == ("TimedOut", "DeadlineExceeded", [])
 
@@ -188,7 +161,7 @@ async def test_deadline_during_the_summary_ends_a_run_with_the_outcome_of_its_st
             await asyncio.Event().wait()
         return await done(request, scope)
 
-    await Worker(database, Model(ask)).run()
+    await run_next(supervisor(database, Model(ask)))
     summary = await queue.summary(database, identity)
     assert (summary.ending, summary.reason, summary.final_analysis, summary.summary) == (
         "Completed",
@@ -219,7 +192,7 @@ async def test_run_that_crashes_its_workers_is_given_up_without_reading_its_log(
         await queue.execute(database, "UPDATE entries SET kind = 'Pondered'")
     await queue.let_leases_pass(database)
     model = Model(done)
-    await Worker(database, model).run()
+    await run_next(supervisor(database, model))
     summary = await queue.summary(database, identity)
     assert (summary.ending, summary.reason, model.asked) == ("Failed", "AttemptsExhausted", [])
     ends = [logged.entry for logged in (await queue.log(database, identity))[2:]]
@@ -231,12 +204,10 @@ UNSTORABLE = r"""
 """
 
 
-async def test_unreadable_entry_is_skipped_even_if_its_text_cannot_be_stored(
-    database: databases.Database,
-) -> None:
+async def test_unreadable_entry_is_skipped_even_if_its_text_cannot_be_stored(database: databases.Database) -> None:
     identity = await admitted(database)
     await queue.execute(database, UNSTORABLE)
-    await Worker(database, Model(done)).run()
+    await run_next(supervisor(database, Model(done)))
     summary = await queue.summary(database, identity)
     assert summary.phase == "Suspended"
     assert "\ufffdx" in summary.waits_for
@@ -271,7 +242,7 @@ async def test_log_lines_of_concurrent_runs_have_their_own_fields(
         logging.getLogger("some.sdk").warning("asked", extra={"asked_by": (owners | joining)[scope.execution]})
         return messages.Message(role="assistant", text="done")
 
-    await asyncio.gather(*(Worker(database, Model(ask)).run() for _ in names))
+    await asyncio.gather(*(run_next(supervisor(database, Model(ask))) for _ in names))
     logging.getLogger("tarsy").info("behind them")
     *lines, last = log_lines()
     assert last.keys().isdisjoint({"investigation", "uid", "attempt"})
@@ -289,20 +260,6 @@ async def test_log_lines_of_concurrent_runs_have_their_own_fields(
             assert (line["alert"], line["chain"]) == ("kubernetes", "pod-crash")
 
 
-async def test_end_of_a_run_that_was_given_up_is_logged_with_the_reason(
-    database: databases.Database, log_lines: loglines.LogLines
-) -> None:
-    identity = await admitted(database)
-    for _ in range(ATTEMPTS):
-        await queue.claimed(database)
-        await queue.let_leases_pass(database)
-    await Worker(database, Model(done)).run()
-    first, end = log_lines()
-    assert (first["action"], first["attempt"]) == ("run_started", ATTEMPTS + 1)
-    assert (end["action"], end["ending"], end["reason"]) == ("run_ended", "Failed", "AttemptsExhausted")
-    assert (end["investigation"], end["uid"], end["chain"]) == ("tarsy/web-crash", str(identity), "pod-crash")
-
-
 async def test_interrupted_and_resumed_run_has_events_for_both(
     database: databases.Database, log_lines: loglines.LogLines
 ) -> None:
@@ -313,14 +270,14 @@ async def test_interrupted_and_resumed_run_has_events_for_both(
         asked.set()
         return await asyncio.Future()
 
-    running = asyncio.create_task(Worker(database, Model(ask)).run())
+    running = asyncio.create_task(run_next(supervisor(database, Model(ask))))
     await asked.wait()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
     given_back = log_lines()[-1]
     assert (given_back["action"], given_back["investigation"]) == ("released", "tarsy/web-crash")
-    await Worker(database, Model(done)).run()
+    await run_next(supervisor(database, Model(done)))
     assert log_lines()[0]["message"] == "run goes on"
 
 
@@ -331,8 +288,7 @@ async def test_execution_is_refused_a_provider_that_the_namespace_of_its_chain_m
     model = Model(done)
     for own, asked in (("operators", 0), ("tarsy", 1)):
         identity = await queue.admit(database, chain=queue.chain())
-        worker = Worker(database, model, own_namespace=own)
-        await worker.run()
+        await run_next(supervisor(database, model, own_namespace=own))
         assert (len(model.asked) > 0) == (asked > 0)
         ends = [
             row.entry for row in await queue.log(database, identity) if isinstance(row.entry, entries.ExecutionEnded)

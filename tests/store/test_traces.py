@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from support import collectors, queue, stories
+from support import collectors, queue, stories, supervisors
 from tarsy.process import traces
-from tarsy.resources import chains
 from tarsy.store.base import databases
 from tarsy.store.queue import journal as journals
 from tarsy.store.queue import work
 from tarsy.telemetry import span_exporter, spans
 from tarsy.transcript import entries, memory, messages, ports, record
-from tarsy.worker import leases, run
 
 STAGE = "analysis"
 
@@ -39,29 +36,14 @@ class Process:
 
     async def work(self, model: ports.Model, *, toolbox: memory.DictToolbox | None = None) -> work.Claim:
         """Claim what comes next and run it."""
-        claim = await queue.claimed(self.database)
-        lease_manager = leases.LeaseManager(self.database.url, lease=queue.LEASE, heartbeat=queue.LEASE / 4)
-        tools = toolbox or memory.DictToolbox({})
-        supervisor = run.Supervisor(
-            database=self.database,
-            runtime=ports.Runtime(platform=queue.PLATFORM, model=lambda _: model, toolbox=lambda *_: tools),
-            lease_manager=lease_manager,
-            max_attempts=5,
-            own_namespace="tarsy",
-            follow=self.traces.follow,
-        )
-        await supervisor.run(lease_manager.hold(claim, sent=time.monotonic()))
-        return claim
+        worker = supervisors.supervisor(self.database, model, toolbox=toolbox, follow=self.traces.follow)
+        return await supervisors.run_next(worker)
 
     async def journal(self) -> journals.PgJournal:
         """Claim what comes next; its journal, for a test that is the worker itself."""
         claim = await queue.claimed(self.database)
         return await journals.PgJournal.open(
-            self.database,
-            claim=claim,
-            ensure_lease=_sure,
-            suspended=lambda: False,
-            follower=self.traces.follow(claim),
+            self.database, claim=claim, ensure_lease=_sure, suspended=lambda: False, follower=self.traces.follow(claim)
         )
 
     async def kill(self) -> None:
@@ -75,12 +57,10 @@ async def _sure() -> None:
 
 
 @asynccontextmanager
-async def process(
-    database: databases.Database, collector: collectors.Collector, *, contents: bool = False
-) -> AsyncIterator[Process]:
+async def process(database: databases.Database, collector: collectors.Collector) -> AsyncIterator[Process]:
     """A process that sends its traces when it stops."""
     exporter = span_exporter.SpanExporter(spans.Destination(url=f"{collector.url}/v1/traces"))
-    own = traces.Traces(database=database, exporter=exporter, platform=lambda: queue.PLATFORM, contents=contents)
+    own = traces.Traces(database=database, exporter=exporter, platform=lambda: queue.PLATFORM, contents=False)
     database.run_ended = own.run_ended
     yield Process(database, own, exporter)
     while not own._ended.empty():
@@ -88,8 +68,8 @@ async def process(
     await exporter.close()
 
 
-async def admitted(database: databases.Database, chain: chains.AgentChain = CHAIN) -> UUID:
-    return await queue.admit(database, queue.subject(traceparent=TRACEPARENT), chain=chain)
+async def admitted(database: databases.Database) -> UUID:
+    return await queue.admit(database, queue.subject(traceparent=TRACEPARENT), chain=CHAIN)
 
 
 def asking(*tools: str) -> memory.ScriptedModel:
@@ -99,14 +79,14 @@ def asking(*tools: str) -> memory.ScriptedModel:
     )
 
 
-def one_piece(received: list[collectors.Received], identity: UUID, *, run: int = 0) -> dict[str, collectors.Received]:
+def one_piece(received: list[collectors.Received], identity: UUID) -> dict[str, collectors.Received]:
     """The spans by their ids, once each, after a look at what any backend needs: one trace, one root, no orphans."""
     by_id: dict[str, collectors.Received] = {}
     for span in received:
         assert by_id.setdefault(span.span_id, span) == span, "a span that is sent again is the same"
-    assert {span.trace_id for span in received} == {spans.trace_id(str(identity), run).hex()}
+    assert {span.trace_id for span in received} == {spans.trace_id(str(identity), 0).hex()}
     assert collectors.orphans(received) == []
-    assert [span.span_id for span in by_id.values() if not span.parent_id] == [spans.span_id(str(identity), run).hex()]
+    assert [span.span_id for span in by_id.values() if not span.parent_id] == [spans.span_id(str(identity), 0).hex()]
     return by_id
 
 
@@ -174,11 +154,7 @@ async def test_nothing_is_sent_twice_after_a_release(database: databases.Databas
         async with process(database, collector) as first:
             claim = await queue.claimed(database)
             journal = await journals.PgJournal.open(
-                database,
-                claim=claim,
-                ensure_lease=_sure,
-                suspended=lambda: False,
-                follower=first.traces.follow(claim),
+                database, claim=claim, ensure_lease=_sure, suspended=lambda: False, follower=first.traces.follow(claim)
             )
             own = record.execution_id(str(identity), run=0, stage=STAGE, kind="agent", index=0)
             asked = stories.asks("k8s.get", execution=own)
@@ -199,9 +175,7 @@ async def test_a_run_that_ends_without_a_worker_has_its_root(database: databases
         assert not root.failed
 
 
-async def test_sweep_that_ends_a_run_of_a_killed_worker_sends_the_complete_trace(
-    database: databases.Database,
-) -> None:
+async def test_sweep_that_ends_a_run_of_a_killed_worker_sends_the_complete_trace(database: databases.Database) -> None:
     identity = await admitted(database)
     async with collectors.collector() as collector:
         async with process(database, collector) as first:
@@ -218,41 +192,3 @@ async def test_sweep_that_ends_a_run_of_a_killed_worker_sends_the_complete_trace
             "invoke_workflow pod-crash",
             "stage analysis",
         ]
-
-
-async def test_trace_of_a_run_that_was_given_up_is_ended(database: databases.Database) -> None:
-    identity = await admitted(database)
-    async with collectors.collector() as collector:
-        async with process(database, collector) as controller:
-            claim = await queue.claimed(database)
-            await work.give_up(database, claim, reason="AttemptsExhausted", message="it kills its workers")
-            await work.give_up(database, replace(claim, token=UUID(int=0)), reason="X", message="")
-            assert controller.exporter.lost == 0
-        (root,) = one_piece(collector.spans, identity).values()
-        assert (root.failed, root.attributes["error.type"]) == (True, "AttemptsExhausted")
-
-
-async def test_a_lost_reply_gives_a_span_the_time_of_its_commit(
-    database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    identity = await admitted(database)
-    run_statement = database.run
-    losses = iter([True, False])
-
-    async def lossy(statement: object, **values: object) -> object:
-        written = await run_statement(statement, **values)  # type: ignore[arg-type]
-        if "entries_seq" in values and next(losses, False):
-            raise databases.StoreDownError("the reply is lost")
-        return written
-
-    async with collectors.collector() as collector:
-        async with process(database, collector) as worker:
-            journal = await worker.journal()
-            monkeypatch.setattr(database, "run", lossy)
-            monkeypatch.setattr(journals, "RETRY_SECONDS", 0.0)
-            await journal.commit(stories.stage_started(STAGE), stories.started(stage=STAGE), stories.answers())
-            monkeypatch.undo()
-        (chat,) = collector.spans
-    (row,) = await queue.rows(database, "SELECT at FROM entries WHERE kind = 'Answered'")
-    assert chat.end == round(row[0].timestamp() * 10**6) * 1000
-    assert identity

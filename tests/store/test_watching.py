@@ -6,41 +6,23 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import AsyncIterator
 from typing import Any
 from uuid import UUID
 
 import aiohttp
 import pytest
-from support import queue, stories, watching
-from support.masking import NO_SECRETS
-from support.watched_api import ASKED, STORY, World, eventually, listening, slow_reader, turn
-from tarsy.live import subscriptions, web_socket_protocol
+from support import live_texts, queue, stories, watching
+from support.watched_api import ASKED, STORY, World, eventually, listening, slow_reader
+from tarsy.live import web_socket_protocol
 from tarsy.serve import answers
 from tarsy.serve import connections as protocols
-from tarsy.store.base import hints, notify
-from tarsy.store.live import text_streams
+from tarsy.transcript import ports
 from tarsy_dev import patience
 from websockets import frames
 
 
-@contextlib.asynccontextmanager
-async def speaker_of(watched: World) -> AsyncIterator[text_streams.TextSender]:
-    """A process that runs the investigation, and hears that it is watched."""
-    speaker = text_streams.TextSender(watched.database, secrets=NO_SECRETS)
-    listens = asyncio.Event()
-
-    def hint(payload: str) -> bool:
-        listens.set()
-        return speaker.hint(payload)
-
-    listener = notify.Listener(watched.database.url, hints.Channels({text_streams.WATCHED: hint}))
-    tasks = [asyncio.create_task(listener.run()), asyncio.create_task(speaker.run())]
-    await listens.wait()
-    yield speaker
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+def turn(watched: World, number: int = 0) -> ports.StreamedCall:
+    return live_texts.turn(watched.identity, stage="analysis", execution="one", number=number)
 
 
 def types(messages: list[dict[str, Any]]) -> list[tuple[str, int | None]]:
@@ -174,11 +156,11 @@ async def test_an_answer_grows_while_it_is_written_and_completes_under_its_id(wa
     async with (
         watching.watching(watched.url) as early,
         watching.watching(watched.url) as late,
-        speaker_of(watched) as speaker,
+        live_texts.worker(watched.database.url) as speaker,
     ):
         await early.ask(action="subscribe", channel=watched.channel)
         await early.until_type("stage.started")
-        with speaker.open_stream(turn(watched, 0)) as stream:
+        with speaker.open_stream(turn(watched)) as stream:
             stream.text("it is ")
             created = (await early.until_type("timeline_event.created"))[-1]
             event = created["event"]
@@ -212,10 +194,10 @@ async def test_an_answer_grows_while_it_is_written_and_completes_under_its_id(wa
 
 async def test_progress_of_a_tool_grows_and_its_result_replaces_it(watched: World) -> None:
     await watched.commit(*STORY[:2])
-    async with watching.watching(watched.url) as watcher, speaker_of(watched) as speaker:
+    async with watching.watching(watched.url) as watcher, live_texts.worker(watched.database.url) as speaker:
         await watcher.ask(action="subscribe", channel=watched.channel)
         await watcher.until(lambda message: message.get("id") == len(STORY[0]) + 1)
-        with speaker.open_stream(turn(watched, 0)) as stream:
+        with speaker.open_stream(turn(watched)) as stream:
             stream.tool("0.0", "1/2 reading\n")
             created = (await watcher.until_type("timeline_event.created"))[-1]["event"]
             assert {key: created[key] for key in ("id", "type", "status", "content")} == {
@@ -239,8 +221,8 @@ async def test_abandoned_answer_is_discarded_also_after_its_worker_died(watched:
     await watched.commit(*STORY[:1])
     async with watching.watching(watched.url) as watcher:
         await watcher.ask(action="subscribe", channel=watched.channel)
-        async with speaker_of(watched) as speaker:
-            with speaker.open_stream(turn(watched, 0)) as stream:
+        async with live_texts.worker(watched.database.url) as speaker:
+            with speaker.open_stream(turn(watched)) as stream:
                 stream.text("never mind")
                 await watcher.until_type("timeline_event.created")
             gone = (await watcher.until_type("timeline_event.completed"))[-1]
@@ -287,30 +269,6 @@ async def test_frames_of_every_kind_are_counted_and_none_is_parsed_beyond_the_li
                     await loop.sock_sendall(flooding, flood)
                 pytest.fail("16 MiB of it were taken")
     assert parsed < 2 * web_socket_protocol.FRAMES_BURST
-
-
-async def test_live_connections_leave_connections_for_other_requests(
-    watched: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(subscriptions, "CONNECTIONS_MAX", 2)
-    async with aiohttp.ClientSession() as session:
-        events = f"{watched.url}{watched.path}/events"
-        async with watching.watching(watched.url), session.get(events) as first:
-            assert first.status == 200
-            assert (await watching.refused(watched.url))[0] == 503
-            async with session.get(events) as other:
-                assert (other.status, other.headers["Retry-After"]) == (503, "10")
-            async with session.get(f"{watched.url}/healthz") as response:
-                assert response.status == 200
-
-        async def again() -> None:
-            while True:
-                async with session.get(events) as response:
-                    if response.status == 200:
-                        return
-
-        async with patience.limit():
-            await again()
 
 
 async def test_connection_has_a_limit_of_subscriptions_and_each_channel_once(watched: World) -> None:

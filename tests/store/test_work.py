@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
-import asyncpg
 import pytest
 import sqlalchemy
 from support import queue, stories
+from support.database import behind_proxy
 from tarsy.config.model import providers
 from tarsy.store.base import databases, schema, tables
 from tarsy.store.fleet import rate_limits
@@ -19,7 +18,7 @@ from tarsy.store.intake import queueing
 from tarsy.store.operations import open_investigations
 from tarsy.store.queue import heartbeats, journal, work
 from tarsy.transcript import admission, entries, ports
-from tarsy_dev import children, patience, proxy
+from tarsy_dev import children, patience
 from tarsy_dev import postgres as launcher
 
 STARTED = stories.stage_started()
@@ -72,21 +71,6 @@ async def test_a_refused_investigation_has_ended_and_is_never_claimed(database: 
     assert await queue.rows(database, "SELECT log_seq FROM work") == [(1,)]
 
 
-async def test_longest_waiting_investigation_is_claimed_first(database: databases.Database) -> None:
-    admitted = [await queue.admit(database) for _ in range(3)]
-    claims = [await queue.claimed(database) for _ in admitted]
-    assert [claim.investigation for claim in claims] == admitted
-    assert [(claim.attempts, claim.log_seq) for claim in claims] == [(1, 0)] * 3
-    assert await queue.claim(database) is None
-
-
-async def test_claims_at_once_get_an_investigation_each(database: databases.Database) -> None:
-    admitted = [await queue.admit(database) for _ in range(8)]
-    claims = await asyncio.gather(*(queue.claimed(database) for _ in admitted))
-    assert sorted(claim.investigation for claim in claims) == sorted(admitted)
-    assert len({claim.token for claim in claims}) == len(admitted)
-
-
 async def test_claim_does_not_wait_for_a_locked_row(database: databases.Database) -> None:
     held, free = [await queue.admit(database) for _ in range(2)]
     async with patience.limit(), database.begin() as connection:
@@ -99,9 +83,7 @@ async def test_claim_does_not_wait_for_a_locked_row(database: databases.Database
     assert await queue.claim(database) is None
 
 
-async def test_expired_lease_is_taken_over_and_the_old_token_cannot_write(
-    database: databases.Database,
-) -> None:
+async def test_expired_lease_is_taken_over_and_the_old_token_cannot_write(database: databases.Database) -> None:
     await queue.admit(database)
     first = await queue.claimed(database)
     late = await queue.opened(database, first)
@@ -191,36 +173,15 @@ async def test_investigation_is_stale_until_its_latest_revision_was_projected(da
     assert await work.stale(database, limit=10) == []
 
 
-async def test_stale_investigations_are_returned_in_order_up_to_the_limit(database: databases.Database) -> None:
-    admitted = [await queue.admit(database) for _ in range(3)]
-    assert await work.stale(database, limit=2) == admitted[:2]
-
-
-@contextlib.asynccontextmanager
-async def behind_proxy(
-    server: launcher.Access, migrated_url: str
-) -> AsyncIterator[tuple[databases.Database, proxy.Proxy]]:
-    async with proxy.serve("127.0.0.1", server.port) as between:
-        database = databases.Database(migrated_url.replace(f":{server.port}/", f":{between.port}/"))
-        try:
-            yield database, between
-        finally:
-            await database.close()
-
-
 @pytest.mark.parametrize("lost", [b"INSERT INTO entries", b"analysis"], ids=["before it happens", "after it happened"])
 async def test_commit_is_written_once_even_if_a_reply_is_lost(
-    database: databases.Database,
-    migrated_url: str,
-    postgres: launcher.Access,
-    monkeypatch: pytest.MonkeyPatch,
-    lost: bytes,
+    database: databases.Database, migrated_url: str, monkeypatch: pytest.MonkeyPatch, lost: bytes
 ) -> None:
     monkeypatch.setattr(journal, "RETRY_SECONDS", 0.0)
     await queue.admit(database)
     held = await queue.claimed(database)
     ends = (stories.stage_ended(outcome="Failed"), stories.run_ended("Failed", "StagesFailed"))
-    async with behind_proxy(postgres, migrated_url) as (far, between):
+    async with behind_proxy(migrated_url) as (far, between):
         writing = await queue.opened(far, held)
         between.lose_reply(lambda sent: lost in sent)
         async with patience.limit():
@@ -235,12 +196,12 @@ async def test_commit_is_written_once_even_if_a_reply_is_lost(
 
 
 async def test_commit_with_a_lost_reply_is_not_written_again_after_a_takeover(
-    database: databases.Database, migrated_url: str, postgres: launcher.Access, monkeypatch: pytest.MonkeyPatch
+    database: databases.Database, migrated_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "RETRY_SECONDS", 0.0)
     await queue.admit(database)
     first = await queue.claimed(database)
-    async with behind_proxy(postgres, migrated_url) as (far, between), patience.limit():
+    async with behind_proxy(migrated_url) as (far, between), patience.limit():
         late = await queue.opened(far, first)
 
         def is_commit(sent: bytes) -> bool:
@@ -262,9 +223,9 @@ async def test_commit_with_a_lost_reply_is_not_written_again_after_a_takeover(
 
 
 async def test_database_is_reported_down_and_serves_again_after_an_outage(
-    database: databases.Database, migrated_url: str, postgres: launcher.Access
+    database: databases.Database, migrated_url: str
 ) -> None:
-    async with behind_proxy(postgres, migrated_url) as (far, between):
+    async with behind_proxy(migrated_url) as (far, between):
         assert await work.stale(far, limit=1) == []
         between.refuse()
         between.cut()
@@ -274,57 +235,6 @@ async def test_database_is_reported_down_and_serves_again_after_an_outage(
                 await work.stale(far, limit=1)
         between.accept()
         assert await work.stale(far, limit=1) == []
-
-
-async def test_statement_that_can_never_succeed_is_not_reported_as_an_outage(database: databases.Database) -> None:
-    with pytest.raises(sqlalchemy.exc.ProgrammingError):
-        await queue.rows(database, "SELECT nothing FROM nowhere")
-    with pytest.raises(sqlalchemy.exc.IntegrityError) as refused:
-        await queue.rows(database, "INSERT INTO work (investigation, state) VALUES (gen_random_uuid(), 'queued')")
-    assert isinstance(refused.value.orig, Exception)
-    assert getattr(refused.value.orig, "sqlstate", None) == asyncpg.ForeignKeyViolationError.sqlstate
-
-
-async def test_a_later_run_of_the_log_does_not_count_as_open(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
-    first = await queue.summary(database, identity)
-    await begin_later_run(database)
-    assert await open_investigations.list_open(database, namespace="tarsy") == []
-    summary = await queue.summary(database, identity)
-    assert (summary.phase, summary.ended_at, summary.ending) == ("Completed", first.ended_at, "Completed")
-    claim = await queue.claimed(database)
-    assert (claim.run, claim.log_seq) == (1, 1)
-    assert 0 <= claim.age < 60
-    running = await queue.summary(database, identity)
-    assert (running.phase, running.started_at) == ("Completed", first.started_at)
-
-
-async def test_a_cancel_names_its_run(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
-    first = await queue.summary(database, identity)
-    await begin_later_run(database)
-    assert not await work.cancel(database, identity, why="resolved")
-    assert not await work.cancel(database, identity, why="user", run=2)
-    assert await work.cancel(database, identity, why="user", run=1)
-    runs = "SELECT number, ending, reason FROM runs ORDER BY number"
-    assert await queue.rows(database, runs) == [
-        (0, "Completed", "StagesCompleted"),
-        (1, "Cancelled", "CancelledByUser"),
-    ]
-    log = await queue.log(database, identity)
-    assert [(logged.run, type(logged.entry)) for logged in log] == [(0, entries.RunEnded), (1, entries.RunEnded)]
-    summary = await queue.summary(database, identity)
-    assert (summary.state, summary.ending, summary.ended_at) == ("ended", "Completed", first.ended_at)
-
-
-async def begin_later_run(database: databases.Database) -> None:
-    """Queue a second run of the one investigation, as a question about it will be."""
-    await queue.execute(
-        database, "INSERT INTO runs (investigation, number, kind) SELECT investigation, 1, 'investigation' FROM work"
-    )
-    await queue.execute(database, "UPDATE work SET run = 1, state = 'queued', token = NULL, lease_until = NULL")
 
 
 @pytest.fixture

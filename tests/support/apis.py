@@ -38,7 +38,6 @@ def parts(
     *,
     cluster: client.Cluster,
     database: databases.Database,
-    readiness: health.Readiness | None = None,
     token: str | None = None,
     max_queued: int = 10_000,
     mask: Callable[[str], str] = str,
@@ -61,7 +60,7 @@ def parts(
         index=functools.partial(chain_index.ChainIndex, platform=platform, unusable_providers={}),
         mask=mask,
         secrets=NO_SECRETS,
-        readiness=readiness or ready(database, cluster),
+        readiness=ready(database, cluster),
         process_reporter=process_reporter or keeping(database),
         hub=hubs.Hub(database),
         tokens=None if token is None else tokens(cluster, token, ingest=platform.ingest),
@@ -94,10 +93,7 @@ async def listening(api: app.Parts, *, application: FastAPI | None = None, hears
     bound.listen(100)  # a client that connects before the server accepts waits
     listener = notify.Listener(api.database.url, hints.Channels({text_streams.TEXTS: api.hub.hint})).run
     serve = http_server.serve(
-        application or app.build(api),
-        bound,
-        websockets=web_socket_protocol.websockets(),
-        stopping=api.readiness.stop,
+        application or app.build(api), bound, websockets=web_socket_protocol.websockets(), stopping=api.readiness.stop
     )
     tasks = [asyncio.create_task(job) for job in (serve, api.hub.run(), *([listener()] if hears else []))]
     try:
@@ -116,10 +112,7 @@ async def served(
     api: app.Parts, *, application: FastAPI | None = None, headers: Mapping[str, str] | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """The same; a client of it, which sends these headers."""
-    async with (
-        listening(api, application=application) as url,
-        aiohttp.ClientSession(url, headers=headers) as session,
-    ):
+    async with listening(api, application=application) as url, aiohttp.ClientSession(url, headers=headers) as session:
         yield session
 
 

@@ -73,10 +73,10 @@ class CommandLine:
                 await child.communicate()
 
     @contextlib.asynccontextmanager
-    async def terminal(self, *arguments: str, columns: int = 120, rows: int = 40) -> AsyncIterator[Terminal]:
-        """Start a command in a terminal of its own."""
+    async def terminal(self, *arguments: str) -> AsyncIterator[Terminal]:
+        """Start a command in a terminal of its own, of 40 rows and 120 columns."""
         leader, follower = pty.openpty()
-        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-c", IN_TERMINAL + START, *arguments, env=self.env,
             stdin=follower, stdout=follower, stderr=follower, start_new_session=True,

@@ -74,9 +74,7 @@ _BESIDE = (
 )
 
 
-async def gather(
-    database: databases.Database, *, namespace: str = NAMESPACE, namespace_uid: str | None = NAMESPACE_UID
-) -> None:
+async def gather(database: databases.Database) -> None:
     """Make them, in an empty database; afterwards Postgres knows of them what its autovacuum tells it later."""
     connection = await databases.connect(database.url, command_timeout=300)
     try:
@@ -85,7 +83,7 @@ async def gather(
         for column in _WIDE:
             await connection.execute(f"ALTER TABLE investigations ALTER {column} SET STORAGE EXTERNAL")
         await connection.execute(_TEMPLATES)
-        await connection.execute(_INVESTIGATIONS, namespace, namespace_uid, COUNT, COUNT - OPEN)
+        await connection.execute(_INVESTIGATIONS, NAMESPACE, NAMESPACE_UID, COUNT, COUNT - OPEN)
         for statement in (*_BESIDE, index, "VACUUM ANALYZE"):
             await connection.execute(statement)
     finally:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import sqlalchemy
 from support import migration, shared
 from tarsy.store.base import databases, schema, tables
 from tarsy_dev import postgres as launcher
+from tarsy_dev import proxy
 
 _COPIED: set[tuple[int, str]] = set()
 """Which copies there are, by the port of their server."""
@@ -91,3 +94,15 @@ async def database(migrated_url: str) -> AsyncIterator[databases.Database]:
     database = databases.Database(migrated_url)
     yield database
     await database.close()
+
+
+@contextlib.asynccontextmanager
+async def behind_proxy(url: str) -> AsyncIterator[tuple[databases.Database, proxy.Proxy]]:
+    """The database of a URL by way of a proxy, and the proxy."""
+    address = sqlalchemy.make_url(url)
+    async with proxy.serve("127.0.0.1", address.port or 0) as between:
+        far = databases.Database(address.set(port=between.port).render_as_string(hide_password=False))
+        try:
+            yield far, between
+        finally:
+            await far.close()

@@ -19,15 +19,17 @@ from tarsy_dev import patience
 ID, OTHER = UUID(int=14), UUID(int=15)
 
 
-def turn(investigation: UUID = ID, *, number: int = 0, strategy: str = "native-thinking") -> ports.StreamedCall:
+def turn(
+    investigation: UUID = ID, *, stage: str = "look", execution: str = "e0", number: int = 0
+) -> ports.StreamedCall:
     return ports.StreamedCall(
         investigation=str(investigation),
         run=0,
-        stage="look",
-        execution="e0",
+        stage=stage,
+        execution=execution,
         number=number,
         kind="agent",
-        strategy=strategy,
+        strategy="native-thinking",
     )
 
 

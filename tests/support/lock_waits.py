@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeVar
 
 import sqlalchemy
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 from support import queue
 from tarsy.store.base import databases
 
@@ -15,11 +16,11 @@ T = TypeVar("T")
 
 
 @contextlib.asynccontextmanager
-async def holding(database: databases.Database, rows: str) -> AsyncIterator[None]:
+async def holding(database: databases.Database, rows: str) -> AsyncIterator[sqlalchemy_asyncio.AsyncConnection]:
     """A transaction that has `rows`, as a FROM clause; whatever stops at them goes on when the block ends."""
     async with database.begin() as connection:
         await connection.execute(sqlalchemy.text(f"SELECT FROM {rows} FOR UPDATE"))
-        yield
+        yield connection
 
 
 async def begin(database: databases.Database, change: Awaitable[T], *, number: int) -> asyncio.Future[T]:

@@ -402,11 +402,7 @@ async def operator(
         admin=admin,
         accounts=chart_accounts,
         editor=editor,
-        env={
-            "DATABASE_URL": migrated_url,
-            "TARSY_WEBHOOK_TOKEN": TOKEN,
-            "MODEL_KEY": "any",
-        },
+        env={"DATABASE_URL": migrated_url, "TARSY_WEBHOOK_TOKEN": TOKEN, "MODEL_KEY": "any"},
         platform={
             "defaults": {"llm_provider": "scripted"},
             "llm_providers": {"scripted": provider},

@@ -84,11 +84,7 @@ async def admit(
 
 
 async def received(
-    database: databases.Database,
-    investigation: investigations.AlertInvestigation,
-    *,
-    rule: episodes.Rule = RULE,
-    previous: UUID | None = None,
+    database: databases.Database, investigation: investigations.AlertInvestigation, *, rule: episodes.Rule = RULE
 ) -> investigations.AlertInvestigation:
     """The object with the receipt of its alert's episode, as intake makes it."""
     spec = investigation.spec
@@ -103,7 +99,7 @@ async def received(
         name=investigation.metadata.name,
         digest=investigations.digest(spec.model_copy(update={"source": source})),
         rule=rule,
-        previous=previous,
+        previous=None,
         address=CALLER.address,
     )
     assert isinstance(receipt, receipts.Receipt)

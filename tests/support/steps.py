@@ -40,6 +40,6 @@ def count(work: Callable[[], object], *, packages: tuple[str, ...] = ("tarsy",))
     return lines
 
 
-def grow_linearly(work: Callable[[T], object], single: T, double: T, *, growth_max: float = GROWTH_MAX) -> bool:
+def grow_linearly(work: Callable[[T], object], single: T, double: T) -> bool:
     """Whether `work` takes about twice as many lines for `double` as for `single`, or fewer."""
-    return count(lambda: work(double)) <= growth_max * count(lambda: work(single)) + FIXED
+    return count(lambda: work(double)) <= GROWTH_MAX * count(lambda: work(single)) + FIXED

@@ -35,11 +35,7 @@ def stage_started(stage: str = "analysis", *, clock: float = 0.0) -> entries.Sta
 
 
 def started(
-    execution: str = "one",
-    *,
-    stage: str = "analysis",
-    index: int = 0,
-    agent: resolve.ResolvedAgent | None = AGENT,
+    execution: str = "one", *, stage: str = "analysis", index: int = 0, agent: resolve.ResolvedAgent | None = AGENT
 ) -> entries.ExecutionStarted:
     return entries.ExecutionStarted(
         stage=stage,

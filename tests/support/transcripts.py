@@ -14,12 +14,12 @@ CALLS = ("k8s.pods_log", "k8s.pods_log")
 STATE = messages.ProviderState(provider="google-default", data=[{"thoughtSignature": "c2VjcmV0"}])
 
 
-def turns(execution: str, *, count: int, text: str = "found") -> list[entries.Entry]:
+def turns(execution: str, *, count: int) -> list[entries.Entry]:
     """Answers with two calls each, whose results come apart; a call in between brings nothing."""
     log: list[entries.Entry] = []
     for step in range(count):
         asked = stories.asks(*CALLS, execution=execution, call_number=step, state=STATE)
-        log += [asked, stories.ran(asked, 0, text=text), stories.ran(asked, 1, text=text)]
+        log += [asked, stories.ran(asked, 0, text="found"), stories.ran(asked, 1, text="found")]
     log.append(stories.unanswered(stories.CONCLUDE, execution=execution, call_number=count))
     log.append(stories.answers("root cause", execution=execution, call_number=count + 1))
     return log

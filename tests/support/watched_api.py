@@ -18,7 +18,7 @@ from tarsy.kube import client
 from tarsy.store.base import databases
 from tarsy.store.live import payloads
 from tarsy.store.queue import journal
-from tarsy.transcript import entries, ports
+from tarsy.transcript import entries
 from tarsy_dev import patience
 from websockets import client as client_protocol
 from websockets import uri
@@ -97,23 +97,11 @@ STORY: list[tuple[entries.Entry, ...]] = [
 ]
 
 
-def turn(watched: World, number: int) -> ports.StreamedCall:
-    return ports.StreamedCall(
-        investigation=str(watched.identity),
-        run=0,
-        stage="analysis",
-        execution="one",
-        number=number,
-        kind="agent",
-        strategy="native-thinking",
-    )
-
-
-async def slow_reader(watched: World, *, holds: int = 4096) -> socket.socket:
+async def slow_reader(watched: World) -> socket.socket:
     """A client that subscribes, and then reads nothing."""
     host, port = watched.url.removeprefix("http://").split(":")
     connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, holds)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     connection.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(connection, (host, int(port)))
