@@ -1,4 +1,4 @@
-"""The API server, etcd or Postgres goes away under a running operator, and comes back.
+"""The API server or Postgres goes away under a running operator that is stopped.
 
 Nothing is restarted but what was killed. The model's answers are held back while a part is away, so that a run is known
 to be in the middle; the oracles are the logs of the model and of the tools.
@@ -6,16 +6,14 @@ to be in the middle; the oracles are the logs of the model and of the tools.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from support import manifests, migration, outages
+from support import migration
 from support.outages import (
-    CHAIN,
     WATCH,
     Held,
     begun,
@@ -33,30 +31,6 @@ if TYPE_CHECKING:
 LEASE = timedelta(seconds=3)
 
 
-@pytest.mark.usefixtures("own_plane")
-async def test_outage_of_etcd_lets_runs_go_on_refuses_alerts_and_heals_afterwards(
-    operator: Operator, plane: ControlPlane, llm: model.Server, toolbox: mcp_server.Server
-) -> None:
-    await outages.outlast_api_server("etcd", operator, plane, llm, toolbox)
-
-
-@pytest.mark.usefixtures("own_plane")
-async def test_operator_started_without_an_api_server_works_once_the_api_server_is_up(
-    operator: Operator, plane: ControlPlane, llm: model.Server
-) -> None:
-    llm.script = model.answers("root cause")
-    await operator.apply(CHAIN)
-    await operator.accounts.kubeconfig("all")  # while there is an API server to ask for it
-    async with without(plane, "kube-apiserver"):
-        process = await operator.start()
-        await reads(process, "the API server (api, controller)", WATCH)
-    await reads(process)
-    await operator.apply(manifests.investigation())
-    by_name = await operator.finished("web-crash")
-    assert by_name["web-crash"]["status"]["phase"] == "Completed"
-    await process.stop()
-
-
 @pytest.fixture
 def postgres(tmp_path: Path) -> Iterator[launcher.Server]:
     """A server of the test's own, instead of the run's: to be killed."""
@@ -68,14 +42,6 @@ def postgres(tmp_path: Path) -> Iterator[launcher.Server]:
 def migrated_url(postgres: launcher.Server) -> str:
     """A database on that server."""
     return migration.create(postgres, "outages")
-
-
-async def test_a_crash_of_the_database_during_a_model_call_sends_nothing_while_the_lease_is_uncertain(
-    operator: Operator, postgres: launcher.Server, llm: model.Server, toolbox: mcp_server.Server
-) -> None:
-    async with outages.without_database("a model call", operator, postgres, llm, toolbox, lease=LEASE) as process:
-        await process.logged("action=heartbeat_failed")
-        await asyncio.sleep(2 * LEASE.total_seconds())
 
 
 async def check_successor(
