@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,24 +23,16 @@ SENDERS = {"north-0": "north", "north-1": "north", "south": "south", "other-0": 
 """The names of tokens, and their sources: two Alertmanagers are a pair."""
 
 
-@contextlib.asynccontextmanager
-async def replica(
-    cluster: client.Cluster, database: databases.Database, folder: Path
-) -> AsyncIterator[aiohttp.ClientSession]:
-    tokens = []
-    for name, source in SENDERS.items():
-        (folder / name).write_text(name * 10)
-        tokens.append(webhooks.Token(token_file=folder / name, namespaces=[cluster.served.own], source=source))
-    parts = apis.parts(cluster=cluster, database=database, token=OWN, ingest=webhooks.Ingest(tokens=tokens))
-    async with apis.served(parts, headers={"Content-Type": "application/json"}) as session:
-        yield session
-
-
 @pytest.fixture
 async def api(
     cluster: client.Cluster, database: databases.Database, tmp_path: Path
 ) -> AsyncIterator[aiohttp.ClientSession]:
-    async with replica(cluster, database, tmp_path) as session:
+    tokens = []
+    for name, source in SENDERS.items():
+        (tmp_path / name).write_text(name * 10)
+        tokens.append(webhooks.Token(token_file=tmp_path / name, namespaces=[cluster.served.own], source=source))
+    parts = apis.parts(cluster=cluster, database=database, token=OWN, ingest=webhooks.Ingest(tokens=tokens))
+    async with apis.served(parts, headers={"Content-Type": "application/json"}) as session:
         yield session
 
 
@@ -102,35 +91,3 @@ async def test_equal_alerts_of_two_sources_are_two_investigations_and_resolve_ap
     created = json.loads(plane.kubectl("get", "inv", "-o", "json", namespace=cluster.served.own))["items"]
     assert len({each["spec"]["fingerprint"] for each in created}) == 3
     assert {json.loads(each["spec"]["alertData"])["fingerprint"] for each in created} == {f"{1:016x}"}, "as it was sent"
-
-
-async def test_alert_storm_of_two_clusters_makes_one_investigation_per_cause_and_cluster(
-    plane: Administrator, cluster: client.Cluster, database: databases.Database, tmp_path: Path
-) -> None:
-    """Each brings one notification of 500 alerts, and one of them a second time by the other of its pair."""
-    grouping = {"by": "Labels", "labels": ["cause"]}
-    plane.create(manifests.chain(TYPE, grouping=grouping), namespace=cluster.served.own)
-    alerts = [alert(number, cause=f"c{number % 10}", pod=f"web-{number}") for number in range(500)]
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-    async with (
-        replica(cluster, database, tmp_path / "one") as first_replica,
-        replica(cluster, database, tmp_path / "two") as two,
-    ):
-        north, again, south = await asyncio.gather(
-            notify(first_replica, "north-0", *alerts), notify(two, "north-1", *alerts), notify(two, "south", *alerts)
-        )
-    ids = {
-        (sender, number % 10): receipt["id"]
-        for sender, receipts in (("north", north), ("south", south))
-        for number, receipt in enumerate(receipts)
-    }
-    assert len(ids) == len(set(ids.values())) == 20
-    for sender, receipts in (("north", north), ("north", again), ("south", south)):
-        assert all(receipt["id"] == ids[sender, number % 10] for number, receipt in enumerate(receipts))
-    outcomes = Counter(receipt["outcome"] for receipts in (north, again, south) for receipt in receipts)
-    assert outcomes.total() == 1500
-    assert outcomes["created"] <= 20, "fewer if a notification was refused after a part was taken"
-    assert await queue.rows(database, "SELECT count(*), count(DISTINCT investigation) FROM identities") == [(1000, 20)]
-    listed = plane.kubectl("get", "inv", "-o", "name", namespace=cluster.served.own)
-    assert len(listed.split()) == 20
