@@ -62,11 +62,6 @@ async def test_pages_have_each_row_once_newest_first(database: databases.Databas
     assert await pages(database, SHOP, limit=8) == [["late", *(row.name for row in first.items), "3", "2", "1", "0"]]
 
 
-async def test_a_full_last_page_has_no_cursor(database: databases.Database) -> None:
-    await add(database, "only")
-    assert (await audit.page(database, SHOP, limit=1)).next is None
-
-
 async def test_each_filter_excludes_the_rows_that_lack_it(database: databases.Database) -> None:
     identity = uuid.uuid4()
     await add(database, "plain")

@@ -183,58 +183,6 @@ async def test_alert_gets_three_investigations_a_day_even_if_investigations_are_
     assert outcome == "created"
 
 
-async def test_cool_down_of_an_investigation_without_result_is_at_least_a_minute(alert: Alert) -> None:
-    hasty = Alert(alert.database, rule=episodes.Rule(window=queue.RULE.window, cooldown=timedelta(0)))
-    _, first = await hasty.notify()
-    await hasty.end(first)
-    await hasty.wait(0.5)
-    assert await hasty.notify() == ("repeated", first)
-    assert await hasty.notify(1) == ("repeated", first)
-    await hasty.wait(0.5)
-    outcome, _ = await hasty.notify()
-    assert outcome == "created"
-
-
-@pytest.mark.parametrize("ending", ["Completed", "CompletedWithErrors", "Cancelled"])
-async def test_completed_or_cancelled_investigation_covers_its_episode_without_its_object(
-    alert: Alert, ending: Ending
-) -> None:
-    _, first = await alert.notify()
-    await alert.end(first, ending)
-    await work.gone(alert.database, first)
-    await alert.wait(WINDOW - 1)
-    assert await alert.notify() == ("repeated", first)
-    outcome, other = await alert.notify(1)
-    assert (outcome, await alert.previous(other)) == ("created", None)
-
-
-async def test_purged_result_covers_its_alert_for_one_cool_down_after_the_purge(alert: Alert) -> None:
-    _, first = await alert.notify()
-    await alert.end(first, "Completed")
-    await alert.wait(DAY)
-    await alert.purge(first)
-    await alert.wait(COOLDOWN - 1)
-    assert await alert.notify() == ("repeated", first)
-    await alert.wait(1)
-    outcome, second = await alert.notify()
-    assert (outcome, await alert.previous(second)) == ("created", None), "what is deleted is not shown"
-
-
-async def test_failed_alert_deleted_by_a_user_is_investigated_at_its_next_notification(alert: Alert) -> None:
-    _, first = await alert.notify()
-    await alert.end(first)
-    await work.gone(alert.database, first)
-    outcome, second = await alert.notify()
-    assert (outcome, await alert.previous(second)) == ("created", first)
-
-
-async def test_resolution_of_a_refused_alert_is_recorded_on_its_investigation(alert: Alert) -> None:
-    _, first = await alert.notify(refusal=REFUSAL)
-    resolved = await episodes.resolve(alert.database, namespace="tarsy", fingerprint=alert.fingerprint, starts_at=START)
-    assert resolved is not None
-    assert resolved.id == first
-
-
 async def test_resolution_is_recorded_on_the_newest_investigation_of_its_episode(alert: Alert) -> None:
     _, first = await alert.notify()
     await alert.end(first)
@@ -250,9 +198,7 @@ async def test_resolution_is_recorded_on_the_newest_investigation_of_its_episode
     )
 
 
-async def test_concurrent_processes_begin_one_investigation_per_notification(
-    alert: Alert,
-) -> None:
+async def test_concurrent_processes_begin_one_investigation_per_notification(alert: Alert) -> None:
     latest: UUID | None = None
     for _ in range(12):
         verdicts = await asyncio.gather(*(alert.look_up() for _ in range(4)))
@@ -306,22 +252,6 @@ async def test_interrupted_intake_is_continued_with_the_same_object_and_link(ale
         assert outcome == "created"
     assert await alert.previous(second) == first
     assert (await queue.summary(alert.database, second)).name == f"{alert.subject().metadata.name}-2"
-
-
-async def test_copy_of_a_former_object_does_not_represent_the_alert(alert: Alert) -> None:
-    begin = await alert.look_up()
-    assert isinstance(begin, episodes.Begin)
-    issued = await alert.issue(begin)
-    assert isinstance(issued, receipts.Receipt)
-    first = alert.made(issued)
-    await queue.admit(alert.database, first)
-    await alert.end(UUID(first.metadata.uid))
-    await alert.wait(COOLDOWN)
-    _, second = await alert.notify()
-    copy = await queue.admit(alert.database, alert.made(issued))
-    summary = await queue.summary(alert.database, copy)
-    assert (summary.alert_status, summary.previous) == (None, None)
-    assert await alert.notify() == ("repeated", second)
 
 
 @dataclass

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import uuid
 from datetime import timedelta
 from uuid import UUID
 
@@ -87,16 +86,6 @@ async def test_cancelled_queued_investigation_ends_at_once(
     assert [logged.entry for logged in await queue.log(database, identity)] == [cancelled(why)]
 
 
-async def test_running_investigation_is_cancelled_by_its_worker_after_a_heartbeat(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    claim = await queue.claimed(database)
-    assert await queue.requested_stop(database, claim) is None
-    assert await work.cancel(database, identity, why="user")
-    assert await queue.requested_stop(database, claim) == "user"
-    summary = await queue.summary(database, identity)
-    assert (summary.state, summary.ending, summary.cancel) == ("running", None, "user")
-
-
 async def test_takeover_of_a_cancelled_run_has_the_cancel(database: databases.Database) -> None:
     identity = await queue.admit(database)
     await queue.claimed(database)
@@ -105,9 +94,7 @@ async def test_takeover_of_a_cancelled_run_has_the_cancel(database: databases.Da
     assert (await queue.claimed(database)).cancel == "deleted"
 
 
-async def test_sweep_ends_a_cancelled_run_without_a_worker_and_fences_that_worker(
-    database: databases.Database,
-) -> None:
+async def test_sweep_ends_a_cancelled_run_without_a_worker_and_fences_that_worker(database: databases.Database) -> None:
     identity = await queue.admit(database)
     claim = await queue.claimed(database)
     late = await queue.opened(database, claim)
@@ -161,9 +148,7 @@ async def audited(database: databases.Database, action: str = "cancel") -> list[
     return [uid for (uid,) in await queue.rows(database, select, action=action, who=by.who, address=by.address)]
 
 
-async def test_cancel_ends_an_investigation_with_an_expired_lease(
-    database: databases.Database,
-) -> None:
+async def test_cancel_ends_an_investigation_with_an_expired_lease(database: databases.Database) -> None:
     identity = await queue.admit(database)
     late = await queue.opened(database, await queue.claimed(database))
     await late.commit(*OPEN)
@@ -176,9 +161,7 @@ async def test_cancel_ends_an_investigation_with_an_expired_lease(
     assert await audited(database) == [identity]
 
 
-async def test_second_cancel_only_ends_a_run_that_lost_its_worker(
-    database: databases.Database,
-) -> None:
+async def test_second_cancel_only_ends_a_run_that_lost_its_worker(database: databases.Database) -> None:
     by_spec, identity = await queue.admit(database), await queue.admit(database)
     for investigation in (by_spec, identity):
         assert (await queue.claimed(database)).investigation == investigation
@@ -258,10 +241,6 @@ async def claimed_one(database: databases.Database) -> work.Claim:
     """A new investigation that runs."""
     await queue.admit(database)
     return await queue.claimed(database)
-
-
-async def test_unknown_or_ended_investigation_cannot_be_cancelled(database: databases.Database) -> None:
-    assert not await work.cancel(database, uuid.uuid4(), why="user")
 
 
 async def test_role_belongs_to_one_process_until_its_lease_expires(database: databases.Database) -> None:

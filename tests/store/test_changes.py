@@ -60,19 +60,6 @@ async def test_stages_and_the_end_count_as_changes_but_counters_alone_do_not(dat
     assert tells == {"a stage": True, "an answer": False, "results": False, "a stage's end": True, "the end": True}
 
 
-async def test_transaction_number_of_the_future_is_refused(database: databases.Database) -> None:
-    begin = await changes.now(database)
-    assert await changes.since(database, changed=begin + 1000, namespaces=NAMESPACES, limit=1) is None
-
-
-async def test_heads_tell_how_far_each_is(database: databases.Database) -> None:
-    first, other = await queue.admit(database), await queue.admit(database)
-    claim = await queue.claimed(database)
-    heads = await changes.positions(database, [first, other, queue.OWNER])
-    assert heads.keys() == {first, other}
-    assert heads[claim.investigation] == changes.Position(log_seq=0, revision=2, run=0, state="running")
-
-
 WRITERS, ROUNDS = 6, 25
 
 
@@ -155,21 +142,6 @@ async def test_long_concurrent_transaction_delays_no_change_and_is_seen_at_its_e
     page = await since(database, page.horizon, limit=100)
     assert (identities[0], 2) in {(summary.id, summary.revision) for summary in page.summaries}
     assert (await since(database, page.horizon)).summaries == []
-
-
-async def test_pages_end_between_transactions_and_the_next_begins_behind_them(database: databases.Database) -> None:
-    begin = await changes.now(database)
-    identities = [await queue.admit(database) for _ in range(7)]
-    await queue.execute(database, "UPDATE work SET revision = 2 WHERE investigation = ANY(:ids)", ids=identities[:4])
-    pages: list[list[UUID]] = []
-    more = True
-    while more:
-        page = await since(database, begin, limit=2)
-        begin, more = page.horizon, page.more
-        pages.append([summary.id for summary in page.summaries])
-    assert pages[0] == identities[4:6]
-    assert set(pages[1]) == {identities[6], *identities[:4]}, "four of them are one transaction's"
-    assert pages[2:] == [[]]
 
 
 async def test_list_has_no_events_of_other_namespaces(database: databases.Database) -> None:

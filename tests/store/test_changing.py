@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
-from uuid import UUID
 
 import pytest
 from support import queue, stories, watching
@@ -12,7 +10,6 @@ from tarsy.api.compat import live_updates
 from tarsy.live import backlogs, list_feed, live_events
 from tarsy.store.base import databases
 from tarsy.store.reads import changes
-from tarsy_dev import patience
 
 pytestmark = pytest.mark.usefixtures("own_postgres")
 
@@ -30,9 +27,7 @@ async def received(listens: backlogs.Subscriber) -> list[dict[str, Any]]:
     return [watching.event(await listens.backlog.next()) for _ in range(len(listens.backlog._queue))]
 
 
-async def test_list_subscription_gets_no_events_of_a_recreated_namespace(
-    database: databases.Database,
-) -> None:
+async def test_list_subscription_gets_no_events_of_a_recreated_namespace(database: databases.Database) -> None:
     lists = list_feed.ListFeed(database, backlogs.Memory())
     before, since, beside = listener(), listener(), listener()
     async with (
@@ -50,9 +45,7 @@ async def test_list_subscription_gets_no_events_of_a_recreated_namespace(
         assert not since.ended.done()
 
 
-async def test_list_subscription_gets_the_events_of_its_namespaces_in_their_order(
-    database: databases.Database,
-) -> None:
+async def test_list_subscription_gets_the_events_of_its_namespaces_in_their_order(database: databases.Database) -> None:
     lists = list_feed.ListFeed(database, backlogs.Memory())
     of_a, of_both, of_all = listener(), listener(), listener()
     a, b, c = ({name: f"uid-of-{name}"} for name in "abc")
@@ -120,66 +113,7 @@ async def test_earlier_clients_are_sent_each_update_of_a_stage_on_the_channel_of
         assert steps(await received(late)) == ["Chain execution finished"], "a catch-up tells where each one stands now"
 
 
-ANALYSIS = 100 * 1024
 """Bytes of each one's."""
-
-
-async def crowd(database: databases.Database, count: int) -> list[UUID]:
-    """So many investigations that have ended, each with a long analysis."""
-    identities = []
-    for _ in range(count):
-        identities.append(await queue.admit(database))
-        journal = await queue.opened(database, await queue.claimed(database))
-        await journal.commit(stories.run_ended(final_analysis="x" * ANALYSIS))
-    return identities
-
-
-async def drained(box: backlogs.Backlog, events: list[dict[str, Any]]) -> None:
-    while (encoded := await box.next()) is not None:
-        events.append(watching.event(encoded))
-
-
-async def test_catch_up_with_a_long_list_follows_the_reader_without_a_gap(
-    database: databases.Database,
-) -> None:
-    begin = await changes.now(database)
-    identities = await crowd(database, 50)
-    held = backlogs.Memory()
-    lists, listens = list_feed.ListFeed(database, held), backlogs.Subscriber(watching.box(held), CHANNEL)
-    events: list[dict[str, Any]] = []
-
-    async def catch_up() -> None:
-        async with lists.subscribe(TARSY, listens, after=begin):
-            await asyncio.Event().wait()
-
-    catching_up = asyncio.create_task(catch_up())
-    async with patience.limit():
-        while listens.backlog._size < ANALYSIS:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        assert listens.backlog._size < 3 * ANALYSIS
-        assert held.size < 25 * ANALYSIS, "a page of twenty"
-        beside = await queue.admit(database)  # while it waits
-        await lists.poll()
-        reading = asyncio.create_task(drained(listens.backlog, events))
-        while not lists.has_subscribers:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        last = await queue.admit(database)
-        await lists.poll()
-        while str(last) not in {event["investigation"] for event in events}:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-    for task in (catching_up, reading):
-        task.cancel()
-    await asyncio.wait([catching_up, reading])
-    assert {event["investigation"] for event in events} == {str(uid) for uid in (*identities, beside, last)}
-    assert len([event for event in events if event["type"] == "investigation.completed"]) == 50
-    assert not listens.backlog.dropped.is_set()
-    ids = [event["id"] for event in events if "id" in event]
-    assert ids == sorted(ids)
-    again = await changes.since(database, changed=ids[0], namespaces={"tarsy": "uid-of-tarsy"}, limit=100)
-    assert again
-    behind = {str(summary.id) for summary in again.summaries}
-    first = events[: next(index for index, event in enumerate(events) if "id" in event) + 1]
-    assert behind | {sent["investigation"] for sent in first} >= {str(uid) for uid in identities}, "it may go on there"
 
 
 async def test_catch_up_of_a_list_ends_near_200_investigations_and_returns_the_cursor(

@@ -27,14 +27,7 @@ WRONG: list[tuple[Callable[[str], str], str]] = [
         lambda url: url.replace("postgres:", "postgres:s3cret", 1),
         "the server refuses this user with this password (InvalidPasswordError, SQLSTATE 28P01)",
     ),
-    (
-        lambda url: url.replace("postgres:", "s3cret:", 1),
-        "the server refuses this user with this password (InvalidPasswordError, SQLSTATE 28P01)",
-    ),
-    (
-        lambda url: f"{url}s3cret",
-        "the server has no database of this name (InvalidCatalogNameError, SQLSTATE 3D000)",
-    ),
+    (lambda url: f"{url}s3cret", "the server has no database of this name (InvalidCatalogNameError, SQLSTATE 3D000)"),
     (lambda url: f"{url}?sslmode=require", "rejected SSL upgrade"),
     (lambda url: f"{url}?sslmode=s3cret", "`sslmode` parameter must be one of: disable, "),
     (
@@ -42,10 +35,9 @@ WRONG: list[tuple[Callable[[str], str], str]] = [
         "asyncpg does not accept DATABASE_URL (ClientConfigurationError)",
     ),
     (lambda url: f"{url}?s3cret=1", "not a setting of the server (UndefinedObjectError, SQLSTATE 42704)"),
-    (lambda url: f"{url}?statement_timeout=s3cret", "that the server refuses (InvalidParameterValueError"),
     (lambda url: f"postgresql:///t?user=u&host=/s3cret&password={url}", "No such file or directory"),
 ]
-NAMES = ["password", "user", "database", "no TLS", "sslmode", "target", "setting", "value", "socket"]
+NAMES = ["password", "database", "no TLS", "sslmode", "target", "setting", "socket"]
 
 
 async def query(url: str) -> None:
@@ -163,13 +155,6 @@ def test_migrate_waits_no_longer_than_its_limit(database_url: str, monkeypatch: 
     waiting, error = result.output.splitlines()
     assert waiting.startswith("Waiting: cannot connect to the database: the server has no database of this name")
     assert waiting.removeprefix("Waiting: ") == error.removeprefix("Error: ")
-
-
-@pytest.mark.parametrize("wait", ["soon", "5", ""])
-def test_migrate_refuses_an_invalid_duration_with_an_example(wait: str) -> None:
-    result = CliRunner().invoke(main.main, ["migrate", f"--wait={wait}"], env={"DATABASE_URL": ""})
-    assert result.exit_code == 2
-    assert "'--wait': not a duration: write a number and ms, s, m, h or d, such as 20s" in result.output
 
 
 def test_migrate_that_waits_ends_on_a_signal(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from support import lock_waits, queue, stories
+from support import queue, stories
 from tarsy.store.base import databases
 from tarsy.store.operations import deliveries as stored
 from tarsy.views import system_warnings
@@ -98,15 +98,6 @@ async def test_update_is_a_separate_message_after_the_milestone_and_waits_for_it
     assert (await queue.rows(database, ROW))[0][2]
 
 
-async def test_receiver_of_updates_alone_has_the_first_as_an_update(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    wanted = stored.Wanted(
-        investigation=identity, receiver="r", event="started", revision=2, told_of="1/1", is_silent=True
-    )
-    await stored.queue(database, [wanted], changed=1)
-    assert (await begun(database, identity)).event == "updated"
-
-
 async def test_message_that_was_given_up_is_in_the_summary_until_a_later_message_is_sent(
     database: databases.Database,
 ) -> None:
@@ -132,25 +123,6 @@ async def test_message_that_was_given_up_is_in_the_summary_until_a_later_message
     assert await queue.rows(database, "SELECT 1 FROM deliveries") == []
 
 
-async def test_message_sent_while_being_given_up_is_not_in_the_status(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    await queued(database, identity)
-    attempt = await begun(database, identity)
-    await stored.failed(database, identity, attempt, receiver="r", problem="422", delay=timedelta())
-    attempt = await begun(database, identity)
-    revision = (await queue.summary(database, identity)).revision
-    await queue.execute(database, "UPDATE deliveries SET since = since - interval '25 hours'")
-    async with database.begin() as connection:
-        given_up = await connection.execute(stored._GIVE_UP, {"receiver": "r", "window": stored.WINDOW, "limit": 1})
-        assert len(given_up.all()) == 1
-        sending = await lock_waits.begin(
-            database, stored.sent(database, identity, attempt, receiver="r", sent_as={}), number=1
-        )
-    await sending
-    sent = await queue.summary(database, identity)
-    assert (sent.undelivered, sent.revision, sent.stale) == ((), revision + 2, True)
-
-
 async def test_message_that_was_never_tried_is_given_up_after_two_days(database: databases.Database) -> None:
     tried, waiting = await queue.admit(database), await queue.admit(database, queue.subject("other"))
     for identity in (tried, waiting):
@@ -164,32 +136,6 @@ async def test_message_that_was_never_tried_is_given_up_after_two_days(database:
     assert given_up == [[tried], [waiting]]
     await stored.failed(database, tried, in_flight, receiver="r", problem="422", delay=timedelta(hours=1))
     assert await queue.rows(database, "SELECT count(next_at), count(gave_up_at) FROM deliveries") == [(0, 2)]
-
-
-async def test_later_message_begins_without_the_failures_of_the_former_and_knows_that_it_may_have_arrived(
-    database: databases.Database,
-) -> None:
-    identity = await queue.admit(database)
-    await queued(database, identity, "started", 2)
-
-    async def refused(times: int) -> list[tuple[int, int]]:
-        """The earlier attempts and the failures of each attempt."""
-        numbers = []
-        for _ in range(times):
-            due = await begun(database, identity)
-            numbers.append((due.attempts, due.failures))
-            await stored.failed(database, identity, due, receiver="r", problem="422", delay=timedelta(0))
-        return numbers
-
-    assert await refused(3) == [(0, 0), (1, 1), (2, 2)]
-    await queued(database, identity, "ended", 3)
-    assert await refused(2) == [(3, 0), (4, 1)]
-    in_flight = await begun(database, identity)
-    await queue.execute(database, "UPDATE deliveries SET since = since - interval '25 hours'")
-    assert len(await stored.give_up(database, receiver="r", limit=10)) == 1
-    await queued(database, identity, "resolved", 4)
-    await stored.failed(database, identity, in_flight, receiver="r", problem="422", delay=timedelta(hours=1))
-    assert await refused(1) == [(6, 0)], "neither what was given up nor what was on its way counts"
 
 
 async def test_late_alert_resolution_is_sent_to_a_receiver_that_got_earlier_messages(

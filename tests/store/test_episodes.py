@@ -13,7 +13,7 @@ from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.intake import episodes, queueing
 from tarsy.store.queue import work
-from tarsy.transcript import admission, entries
+from tarsy.transcript import entries
 
 FINGERPRINT = "6eb8c03418906421"
 START = datetime(2026, 11, 21, 20, 26, 18, 109994, tzinfo=UTC)
@@ -55,10 +55,6 @@ async def end(database: databases.Database, *, ago: timedelta = timedelta(0)) ->
     )
 
 
-async def test_unknown_alert_is_no_repeat(database: databases.Database) -> None:
-    assert await repeat(database) is None
-
-
 async def test_the_same_episode_is_counted_on_its_investigation(database: databases.Database) -> None:
     identity = await admit(database)
     await end(database, ago=timedelta(days=1))
@@ -72,32 +68,6 @@ async def test_the_same_episode_is_a_repeat_after_its_object_was_deleted(databas
     identity = await admit(database)
     assert await work.cancel(database, identity, why="deleted")
     assert await repeat(database) == identity
-
-
-async def test_new_episode_is_no_repeat_after_the_old_object_was_deleted(database: databases.Database) -> None:
-    assert await work.cancel(database, await admit(database), why="deleted")
-    assert await repeat(database, starts_at=START + timedelta(hours=1)) is None
-
-
-async def test_a_new_episode_of_an_open_investigation_is_counted_on_it(database: databases.Database) -> None:
-    identity = await admit(database)
-    assert await repeat(database, starts_at=START + timedelta(hours=1)) == identity
-
-
-@pytest.mark.parametrize(("ago", "counted"), [(timedelta(minutes=4), True), (timedelta(minutes=6), False)])
-async def test_a_new_episode_is_counted_until_the_cool_down_is_over(
-    database: databases.Database, *, ago: timedelta, counted: bool
-) -> None:
-    identity = await admit(database)
-    await end(database, ago=ago)
-    assert await repeat(database, starts_at=START + timedelta(hours=1)) == (identity if counted else None)
-
-
-async def test_an_episode_is_forgotten_after_the_window(database: databases.Database) -> None:
-    await admit(database)
-    await end(database, ago=timedelta(days=8))
-    await queue.execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
-    assert await repeat(database) is None
 
 
 async def test_other_alert_or_other_namespace_is_no_repeat(database: databases.Database) -> None:
@@ -164,18 +134,6 @@ async def test_chain_decides_whether_a_resolved_alert_cancels_its_investigation(
     assert summary.ending == ending
 
 
-async def test_episode_that_recurs_after_it_was_forgotten_is_stored_again(
-    database: databases.Database,
-) -> None:
-    await admit(database)
-    await end(database, ago=timedelta(days=7))
-    await queue.execute(database, "UPDATE identities SET first_seen = clock_timestamp() - interval '8 days'")
-    await queue.execute(database, "UPDATE receipts SET created_at = clock_timestamp() - interval '8 days'")
-    again = await admit(database)
-    await end(database, ago=timedelta(hours=1))
-    assert await repeat(database) == again
-
-
 async def test_large_alert_data_reaches_only_its_own_object(database: databases.Database) -> None:
     for _ in range(2):
         where = {"namespace": "tarsy", "object_name": "web-crash", "name": "5ef"}
@@ -198,12 +156,6 @@ async def test_large_alert_data_reaches_only_its_own_object(database: databases.
     assert await queue.claim(database) is None
 
 
-async def test_missing_alert_data_is_the_reason_even_of_a_refused_investigation(database: databases.Database) -> None:
-    refusal = admission.Refusal(reason="ChainNotFound", message="No chain found")
-    identity = await queue.admit(database, large(), chain=refusal)
-    assert (await queue.summary(database, identity)).reason == "AlertDataNotFound"
-
-
 async def test_unused_large_data_is_deleted_after_an_hour(database: databases.Database) -> None:
     await queueing.keep_large(database, namespace="tarsy", object_name="web-crash", name="5ef", data="large")
     await queueing.drop_unused_large(database)
@@ -211,30 +163,3 @@ async def test_unused_large_data_is_deleted_after_an_hour(database: databases.Da
     await queueing.drop_unused_large(database)
     await queue.admit(database, large())
     assert await work.queued(database) == 0
-
-
-async def test_unused_large_data_is_deleted_in_batches_of_rows_and_bytes(database: databases.Database) -> None:
-    """The oldest first; the second half of the rows is larger than a batch of bytes."""
-    add = """
-      INSERT INTO large_alerts (namespace, object_name, name, data, created_at)
-      SELECT 'tarsy', 'object-' || number, 'n', CASE WHEN number <= 600 THEN 'x' ELSE (
-        SELECT string_agg(md5(CAST(n AS text)), '') FROM generate_series(1, 500000) AS n
-      ) END, now() - interval '2 hours' + make_interval(secs => number)
-      FROM generate_series(1, 604) AS number
-    """
-    await queue.execute(database, add)
-    await queueing.keep_large(database, namespace="tarsy", object_name="young", name="5ef", data="large")
-    left: list[int] = []
-    for _ in range(5):
-        await queueing.drop_unused_large(database)
-        left += (await queue.rows(database, "SELECT count(*) FROM large_alerts"))[0]
-    assert left == [105, 2, 1, 1, 1], "500 rows; 100 and 3 of 16 MB, the last one over 32 MiB; one"
-    plan = f"EXPLAIN {queueing._DROP_UNUSED.text}"
-    await queue.execute(database, "ANALYZE large_alerts")
-    await queue.execute(
-        database,
-        "INSERT INTO large_alerts (namespace, object_name, name, data) "
-        "SELECT 'tarsy', 'new-' || n, 'n', 'x' FROM generate_series(1, 5000) AS n",
-    )
-    await queue.execute(database, "ANALYZE large_alerts")
-    assert "Index Scan using large_alerts_created" in str(await queue.rows(database, plan))

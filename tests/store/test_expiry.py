@@ -16,9 +16,7 @@ WEEK = 7 * 24 * 3600
 async def ended(database: databases.Database, *, ago: int, own: int | None = None, chains: int | None = None) -> UUID:
     """An investigation that ended `ago` seconds ago, and its status shows it; with TTLs of its own and its chain's."""
     identity = await queue.admit(
-        database,
-        queue.subject(ttlSecondsAfterFinished=own),
-        chain=queue.chain(ttlSecondsAfterFinished=chains),
+        database, queue.subject(ttlSecondsAfterFinished=own), chain=queue.chain(ttlSecondsAfterFinished=chains)
     )
     await work.cancel(database, identity, why="user")
     over = "UPDATE investigations SET ended_at = clock_timestamp() - make_interval(secs => :ago)"
@@ -32,8 +30,7 @@ async def expired(database: databases.Database) -> list[UUID]:
 
 
 @pytest.mark.parametrize(
-    ("own", "chains", "ttl"),
-    [(None, None, WEEK), (None, 60, 60), (30, 60, 30), (90, 60, 90), (0, 60, 0)],
+    ("own", "chains", "ttl"), [(None, None, WEEK), (None, 60, 60), (30, 60, 30), (90, 60, 90), (0, 60, 0)]
 )
 async def test_investigation_expires_by_its_own_time_to_live_else_the_chains_else_a_week(
     database: databases.Database, own: int | None, chains: int | None, ttl: int

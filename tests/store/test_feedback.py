@@ -173,24 +173,6 @@ async def test_lists_filter_by_verdict_and_verdicts_are_read_by_time_of_last_cha
     assert len(await verdicts.judged(database, verdicts=verdicts.VERDICTS, since=LONG_AGO, limit=2)) == 2
 
 
-async def test_latest_feedback_is_read_and_all_feedback_is_counted(database: databases.Database) -> None:
-    identity = await ended(database)
-    await queue.execute(
-        database,
-        """
-        INSERT INTO feedback (investigation, author, verdict, changed_at)
-        SELECT CAST(:id AS uuid), 'person ' || n, 'wrong', now() + make_interval(secs => n)
-        FROM generate_series(1, 60) AS n
-        """,
-        id=identity,
-    )
-    details = await summaries.details(database, identity)
-    assert details
-    assert details.feedback == {"correct": 0, "partly": 0, "wrong": 60}
-    assert [each.author for each in details.feedback_by_person] == [f"person {n}" for n in range(60, 10, -1)]
-    assert "\n\n10 more are not shown.\n\n" in await document(database, identity)
-
-
 @pytest.mark.parametrize("has_synthesis", [False, True])
 async def test_verdicts_are_counted_by_chain_and_the_provider_that_concluded(
     database: databases.Database, *, has_synthesis: bool
@@ -222,17 +204,3 @@ async def test_verdicts_are_counted_by_chain_and_the_provider_that_concluded(
     }
     await queue.execute(database, "UPDATE feedback SET changed_at = changed_at - interval '31 days'")
     assert (await measures.read(database)).feedback == {}
-
-
-async def test_purge_by_request_waits_for_the_lock_of_the_investigation(database: databases.Database) -> None:
-    identity = await ended(database)
-    await give(database, identity, "wrong")
-    await queue.execute(database, "UPDATE investigations SET deleted_at = now(), purged_at = now()")
-    async with database.begin() as connection:
-        await deletion.lock(connection, identity)
-        emptying = asyncio.create_task(purge.delete_batch(database, identity))
-        waits = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        while not await queue.rows(database, waits):
-            assert not emptying.done()
-    assert await emptying > 0
-    assert await queue.rows(database, "SELECT 1 FROM feedback") == []

@@ -87,9 +87,7 @@ async def test_former_run_with_a_negative_verdict_is_marked_disputed(
     assert former.is_disputed is (verdict != "correct")
 
 
-async def test_negative_verdict_on_an_unchanged_run_marks_its_full_run_disputed(
-    database: databases.Database,
-) -> None:
+async def test_negative_verdict_on_an_unchanged_run_marks_its_full_run_disputed(database: databases.Database) -> None:
     first, _ = await investigated(database, 1, stories.run_ended())
     await feedback.give(database, first, verdict="correct", cause="", note="", by=ANNA)
     second, _ = await investigated(database, 2, unchanged(first))

@@ -147,9 +147,7 @@ async def test_outcome_is_the_same_with_a_takeover_before_each_entry(
     assert (await opened.open()).record == folded(story)
 
 
-async def test_full_result_is_stored_beside_the_shortened_result_and_survives_a_takeover(
-    opened: Journals,
-) -> None:
+async def test_full_result_is_stored_beside_the_shortened_result_and_survives_a_takeover(opened: Journals) -> None:
     journal = await opened.open()
     full_text, parts = f"{WHOLE}!", ("0.0", "0.1")
     for entry in (*OPENING, answered(asks("0.0", "0.1"))):
@@ -296,20 +294,6 @@ async def test_cancelled_commit_is_complete_after_settling(opened: Journals) -> 
     await journal.settle()
     await journal.settle()
     assert journal.record == folded((*OPENING, answered(ANSWER)))
-    assert (await opened.open()).record == journal.record
-
-
-async def test_concurrent_commits_are_all_kept(opened: Journals) -> None:
-    journal = await opened.open()
-    await journal.commit(*OPENING, started(number=2), started(number=3))
-    async with asyncio.TaskGroup() as group:
-        for number in (1, 2, 3):
-            answer = replace(ANSWER, text=f"{number}")
-            execution = f"collect/{number}"
-            entry = answered(answer, execution=execution)
-            group.create_task(journal.commit(entry, ended(execution=execution)))
-    analyses = {name: state.analysis for name, state in journal.record.executions.items()}
-    assert analyses == {"collect/1": "1", "collect/2": "2", "collect/3": "3"}
     assert (await opened.open()).record == journal.record
 
 

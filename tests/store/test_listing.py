@@ -17,8 +17,8 @@ import sqlalchemy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import exports, queue, stories
-from tarsy.api.compat import history, sessions, statuses
-from tarsy.api.investigations import lists, reads
+from tarsy.api.compat import history, statuses
+from tarsy.api.investigations import reads
 from tarsy.live import events_from_log, live_events
 from tarsy.resources import investigations as kind
 from tarsy.store.base import databases
@@ -68,27 +68,6 @@ async def end(database: databases.Database, analysis: str = "", summary: str = "
     """End the investigation that comes first."""
     journal = await queue.opened(database, await queue.claimed(database))
     await journal.commit(replace(stories.run_ended(final_analysis=analysis), summary=summary))
-
-
-async def test_list_has_the_facts_of_each_investigation(database: databases.Database) -> None:
-    identity = await queue.admit(database, queue.subject("web-crash", severity="critical", author="me"))
-    (row,) = (await listing.page(database, ALL, limit=25)).items
-    assert (row.id, row.namespace, row.name, row.alert_type) == (identity, "tarsy", "web-crash", "kubernetes")
-    assert (row.severity, row.author, row.chain_name, row.phase) == ("critical", "me", "pod-crash", "Queued")
-    assert (row.progress, row.current_stage, row.started_at, row.ended_at) == ("0/1", None, None, None)
-    journal = await queue.opened(database, await queue.claimed(database))
-    await journal.commit(stories.stage_started(), stories.started("one"))
-    (row,) = (await listing.page(database, ALL, limit=25)).items
-    assert (row.phase, row.progress, row.current_stage) == ("Running", "0/1", "analysis")
-    answer = stories.answers("it is the disk", execution="one")
-    await journal.commit(answer, stories.ended("one"), stories.stage_ended())
-    await journal.commit(replace(stories.run_ended(), summary="s" * 2000))
-    (row,) = (await listing.page(database, ALL, limit=25)).items
-    summary = await queue.summary(database, identity)
-    assert (row.phase, row.progress, row.current_stage) == ("Completed", "1/1", None)
-    assert (row.started_at, row.message) == (summary.started_at, summary.message)
-    assert (row.total_tokens, row.cost, row.summary) == (summary.total_tokens, summary.cost, "s" * 1024)
-    assert row.total_tokens > 0
 
 
 async def test_row_has_all_stages_of_its_chain_with_their_agents(database: databases.Database) -> None:
@@ -152,17 +131,10 @@ async def test_row_has_the_same_facts_as_the_single_answer(database: databases.D
     )
     assert row["ended_at"]
     assert answer["runs"][0]["ended_at"] == row["ended_at"]
-    summary = await queue.summary(database, identity)
-    assert events_from_log.end_body(summary)["ended_at"] == row["ended_at"]
-    log = await queue.log(database, identity)
-    assert live_events.timestamp(log[-1].at) == row["ended_at"], "the log's last entry is of the same time"
-    session = await history.read(database, identity)
-    assert session.completed_at_us == statuses.to_us(log[-1].at)
-    if not refused:
-        assert [stage.ended_at for stage in summary.stages] == [logged.at for logged in log[-2:-1]]
-        assert [execution["ended_at"] for execution in answer["executions"]] == [live_events.timestamp(log[-3].at)]
-        compat = await sessions.read(database, identity)
-        assert [execution.completed_at for execution in compat.stages[0].executions] == [log[-3].at]
+    assert events_from_log.end_body(await queue.summary(database, identity))["ended_at"] == row["ended_at"]
+    (*_, last) = await queue.log(database, identity)
+    assert live_events.timestamp(last.at) == row["ended_at"], "the log's last entry is of the same time"
+    assert (await history.read(database, identity)).completed_at_us == statuses.to_us(last.at)
 
 
 STANDINGS = list(
@@ -270,9 +242,7 @@ async def test_each_filter_leaves_those_that_fit_and_all_of_them_those_that_fit_
         assert await found(database, replace(ALL, **fields)) == names, fields
 
 
-async def test_list_hides_purged_investigations_and_those_of_a_former_namespace(
-    database: databases.Database,
-) -> None:
+async def test_list_hides_purged_investigations_and_those_of_a_former_namespace(database: databases.Database) -> None:
     for name in ("before-uids", "ours", "old", "purged", "other"):
         await queue.admit(database, queue.subject(name))
     for change in (
@@ -298,9 +268,7 @@ FOUND = (
 NOT_FOUND = ('"code exit"', "nowhere", "web nowhere", '"web 137"', "web or nowhere", "we", "webs", '"web-0" "0 web"')
 
 
-async def test_search_finds_parts_of_names_and_quoted_words_only_in_sequence(
-    database: databases.Database,
-) -> None:
+async def test_search_finds_parts_of_names_and_quoted_words_only_in_sequence(database: databases.Database) -> None:
     await queue.admit(database, queue.subject("it", alertData=TEXT + " or"))
     await queue.admit(database, queue.subject("another", alertData="nothing of this"))
     assert [search for search in FOUND if await searched(database, search) != {"it"}] == []
@@ -310,20 +278,7 @@ async def test_search_finds_parts_of_names_and_quoted_words_only_in_sequence(
 PIECES = (
     *('"', " ", "-", "+", ".", "/", "~", "&", "<", ">", "_", "@", ":", ";", "'", "\\", "|", "!", "(", ")", "*", "#"),
     *("\n", "or", "OR", "not", "1", "1e5", "-1", "a", "web", "shop/web-0", "a@b.io", "http://a.b/c?d", "&amp;", "<b x"),
-    *(
-        "²",
-        "½",
-        "\N{COMBINING ACUTE ACCENT}",
-        "é",
-        "İ",
-        "ẞ",
-        "\N{ZERO WIDTH JOINER}",
-        "นี้",
-        "कि",
-        "東京",
-        "💥",
-        "\u00a0",
-    ),
+    *("²", "é", "İ", "\N{ZERO WIDTH JOINER}", "นี้", "東京", "💥", "\u00a0"),
 )
 """Pieces that the parsers of texts, of searches and of this product may take for something else."""
 SEARCHES = st.one_of(
@@ -393,25 +348,18 @@ def hostile() -> Sequence[str]:
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
     wide = "".join(chr(code) for code in range(0x20000, 0x20000 + 3000))
 
-    def words(alphabet: str, length: int, between: str = " ") -> str:
-        return between.join("".join(dice.choices(alphabet, k=length)) for _ in range(BOUND // (length + 1)))
+    def words(alphabet: str, length: int) -> str:
+        return " ".join("".join(dice.choices(alphabet, k=length)) for _ in range(BOUND // (length + 1)))
 
     texts = (
         words(letters, 3),
-        words(wide, 1),
         words(wide, 2),
-        words(letters, 5, "-"),
         " ".join(f"http://{n:x}.example.com/a/b-{n}?c=d_{n}&e" for n in range(BOUND // 20)),
         " ".join(f"{n:x}.a-b+c@d-{n}.example.com" for n in range(BOUND // 20)),
         "a" * BOUND,
         "\U00020000" * BOUND,
-        "'" * BOUND,
         "\\:&|!<->()*'\"" * (BOUND // 16),
-        "<a href='" * (BOUND // 9),
-        "&amp;" * (BOUND // 5),
-        "1.2." * (BOUND // 4),
         "-1e" * (BOUND // 3),
-        "/" * BOUND,
     )
     return [text[:BOUND] for text in texts]
 
@@ -469,35 +417,6 @@ _SEED = """
 async def seed(database: databases.Database, names: set[str], *, moving: bool = False) -> None:
     """Investigations with sort keys that are often the same; those that are not `moving` may have ended."""
     await queue.execute(database, _SEED, names=sorted(names), moving=moving)
-
-
-async def test_a_cursor_goes_on_where_its_page_ended(database: databases.Database) -> None:
-    await seed(database, {f"still-{number}" for number in range(5)})
-    for key in KEYS:
-        query = replace(ALL, key=key)
-        first = await listing.page(database, query, limit=2)
-        cursor = lists.decode_cursor(lists.encode_cursor(first.items[-1].position(key), query), query)
-        assert cursor == first.next
-        second = await listing.page(database, query, after=cursor, limit=100)
-        full_list = await listing.page(database, query, limit=100)
-        assert [*first.items, *second.items] == full_list.items
-
-
-@pytest.mark.parametrize("search", [None, "restarts", "web 7"])
-async def test_pages_by_number_are_the_list_in_pieces(database: databases.Database, search: str | None) -> None:
-    for number in range(12):
-        await queue.admit(database, queue.subject(f"web-{number}", alertData=f"web-{number % 10} restarts"))
-    query = ALL if search is None else replace(ALL, search=await listing.understood(database, search))
-    for key in KEYS:
-        sorted_by = replace(query, key=key)
-        full_list = await listing.page(database, sorted_by, limit=100)
-        assert len(full_list.items) == (1 if search == "web 7" else 12)
-        for size in (1, 5, 12):
-            for skip in range(0, 24, size):
-                page = await listing.page(database, sorted_by, skip=skip, limit=size)
-                assert page.items == full_list.items[skip : skip + size]
-                assert (page.next is not None) == (len(full_list.items) > skip + size)
-                assert page.counts == full_list.counts
 
 
 TEAMS = {f"team-{number}": f"uid of team-{number}" for number in range(5)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from uuid import UUID
 
 import pytest
@@ -13,7 +12,7 @@ from tarsy.api.investigations import reads
 from tarsy.store.base import databases
 from tarsy.store.queue import journal
 from tarsy.store.reads import log_entries
-from tarsy.transcript import entries, entry_versions, messages, timeline
+from tarsy.transcript import messages, timeline
 from tarsy.views import timelines
 
 
@@ -113,69 +112,6 @@ async def test_each_timeline_page_contains_each_event_once_in_its_final_form(dat
     for after in range(len(await queue.log(database, identity))):
         page = await reads.read_timeline(database, identity, after=after, limit=3)
         assert page.events == [final_events[event.id] for event in page.events]
-
-
-async def test_log_page_of_an_unknown_investigation_does_not_exist(database: databases.Database) -> None:
-    assert await log_entries.log_page(database, UUID(int=1), after=0, limit=1) is None
-    identity = await queue.admit(database)
-    for after in (0, 7):
-        page = await log_entries.log_page(database, identity, after=after, limit=1)
-        assert page == log_entries.LogPage(log=[], last=after, claims={}, executions={}, more=False)
-
-
-Counted = Callable[[], int]
-
-
-@pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> Counted:
-    """How many entries were decoded since it was last asked."""
-    count = 0
-    decode = entry_versions.decode
-
-    def counting(
-        stored: entry_versions.Stored, *, run: int, stage: str, execution: str
-    ) -> entries.Entry | entries.Unreadable:
-        nonlocal count
-        count += 1
-        return decode(stored, run=run, stage=stage, execution=execution)
-
-    def since() -> int:
-        nonlocal count
-        decoded_count, count = count, 0
-        return decoded_count
-
-    monkeypatch.setattr(entry_versions, "decode", counting)
-    return since
-
-
-async def long_log(database: databases.Database, *, count: int) -> UUID:
-    """Two agents side by side, with so many turns each of an answer and its two results."""
-    identity = await queue.admit(database)
-    writing = await take_over(database)
-    await writing.commit(stories.stage_started(), stories.started("one"), stories.started("two", index=1))
-    for step in range(count):
-        asked = [
-            stories.asks("k8s.pods_log", "k8s.pods_log", execution=execution, call_number=step)
-            for execution in ("one", "two")
-        ]
-        await writing.commit(*asked)
-        await writing.commit(*(stories.ran(answer, index) for answer in asked for index in (0, 1)))
-    return identity
-
-
-async def test_poll_decodes_only_new_entries(database: databases.Database, decoded: Counted) -> None:
-    identity = await long_log(database, count=60)
-    end = len(await queue.log(database, identity))
-    assert decoded() == end
-    beside = 2 * 3
-    """Entries of each agent before the page or behind it: an answer and its results."""
-    for after in (end, end - 1, end - 3, end - 20, end // 2, 0):
-        for limit in (1, 2, 10):
-            page = await log_entries.log_page(database, identity, after=after, limit=limit)
-            assert page is not None
-            assert decoded() == len(page.log) <= min(limit, end - after) + 2 * beside
-            assert page.last == min(after + limit, end)
-            assert page.more == (page.last < end)
 
 
 async def test_a_page_is_cut_where_its_entries_are_large(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
-from support import queue, scrapes, stories
+from support import queue, scrapes
 from tarsy.config.model import platforms
 from tarsy.controller import database_gauges
 from tarsy.store.base import databases
@@ -68,9 +68,7 @@ async def test_an_end_of_yesterday_is_not_counted(database: databases.Database) 
     assert (await measures.read(database)).investigations == {}
 
 
-async def test_claims_without_commit_are_counted_and_takeovers_counted_separately(
-    database: databases.Database,
-) -> None:
+async def test_claims_without_commit_are_counted_and_takeovers_counted_separately(database: databases.Database) -> None:
     await queue.admit(database)
     first = await queue.claimed(database)
     await queue.let_leases_pass(database)
@@ -121,26 +119,6 @@ async def test_gauges_are_not_exported_if_the_database_cannot_be_read(database: 
         await away.close()
     assert scrapes.total(exported(), "tarsy_table_bytes") is None
     assert scrapes.total(exported(), "tarsy_database_errors_total")
-
-
-async def test_due_counts_are_exported_and_read_again_after_a_minute(
-    database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await queue.admit(database)
-    journal = await queue.opened(database, await queue.claimed(database))
-    await journal.commit(stories.run_ended())
-    await queue.execute(database, "UPDATE investigations SET ended_at = ended_at - interval '91 days'")
-    gauges = made(database)
-    await gauges.read()
-    due = {kind: scrapes.total(exported(), "tarsy_retention_due", kind=kind) for kind in ("transcripts", "purges")}
-    assert due == {"transcripts": 1, "purges": 0}
-    await queue.execute(database, "UPDATE investigations SET deleted_at = now() - interval '8 days'")
-    await gauges.read()
-    assert scrapes.total(exported(), "tarsy_retention_due", kind="purges") == 0, "it is not read each time"
-    monkeypatch.setattr(database_gauges, "DUE_EVERY", 0.0)
-    gauges._due_from = 0.0
-    await gauges.read()
-    assert scrapes.total(exported(), "tarsy_retention_due", kind="purges") == 1
 
 
 async def test_storage_report_finds_the_oldest_rows_over_all_namespaces(database: databases.Database) -> None:

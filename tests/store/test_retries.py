@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 import pytest
-from support import exports, lock_waits, manifests, queue, stories
+from support import lock_waits, manifests, queue, stories
 from tarsy.api.investigations import traces
 from tarsy.config.check import chain_index
 from tarsy.ingest import decision, manifest
@@ -121,31 +121,6 @@ async def test_retry_begins_with_the_work_of_the_earlier_stages(database: databa
         "analysis": "analysis found it",
     }
     assert await transcript_pages.full_result(database, again, f"{first} collect", "0.0") == "all that collect saw"
-
-
-async def test_retry_reports_full_texts_that_were_deleted_before_its_copy(
-    database: databases.Database,
-) -> None:
-    first = await ended(database)
-    await queue.execute(database, "UPDATE entries SET at = at - interval '31 days'")
-    early = await retry(database, first, from_stage="analysis")
-    await queue.execute(database, "DELETE FROM tool_results WHERE investigation = :id", id=first)
-    await queue.execute(
-        database, "UPDATE investigations SET results_deleted_at = clock_timestamp() WHERE id = :id", id=first
-    )
-    late = await retry(database, first, from_stage="analysis")
-    copied = [await traces.read_tool_call(database, identity, number=1) for identity in (early, late)]
-    assert [call.whole for call in copied] == ["all that collect saw", None]
-    assert copied[0].full_result_deleted is None
-    for call in (copied[1], (await exports.whole(database, late)).mcp_interactions[0]):
-        assert call.full_result_deleted
-        assert call.full_result_deleted.at
-
-    await queue.execute(database, "DELETE FROM investigations WHERE id = :id", id=first)
-    call = await traces.read_tool_call(database, late, number=1)
-    assert call.full_result_deleted
-    message = "The full text, 20 characters, was deleted by retention.tool_results."
-    assert (call.full_result_deleted.at, call.full_result_deleted.message) == (None, message)
 
 
 async def test_copies_count_in_no_sum(database: databases.Database) -> None:
@@ -276,15 +251,6 @@ async def test_copy_of_an_object_with_a_receipt_is_refused(database: databases.D
     theirs = replace(decided, id=queue.subject().metadata.uid)
     assert await queueing.admit(database, theirs)
     assert (await queue.summary(database, theirs.id)).reason == "RetryNotProven"
-
-
-async def test_second_admission_of_a_retry_changes_nothing(database: databases.Database) -> None:
-    first = await ended(database)
-    decided = await admission_of(database, first, from_stage="remedy")
-    outcomes = await asyncio.gather(*(queueing.admit(database, decided) for _ in range(5)))
-    assert sorted(outcomes) == [False] * 4 + [True]
-    log = await queue.log(database, decided.id)
-    assert [row.seq for row in log] == list(range(1, len(log) + 1))
 
 
 @pytest.mark.parametrize("from_stage", ["remedy", None])

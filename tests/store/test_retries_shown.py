@@ -80,16 +80,3 @@ async def test_retry_is_no_progress(database: databases.Database) -> None:
     await writing.commit(RETRY, stories.answers())
     await queue.let_leases_pass(database)
     assert (await queue.claimed(database)).attempts_without_progress == 1
-
-
-async def test_shown_retry_error_is_shortened_and_keeps_its_code(database: databases.Database) -> None:
-    await queue.admit(database)
-    claim = await queue.claimed(database)
-    writing = await queue.opened(database, claim)
-    long = entries.ModelRetried(
-        execution="one", turn=0, provider="p", model="m", attempt=1, error="x" * 2000, code="ECONN", seconds=1.0
-    )
-    await writing.commit(*BEGUN)
-    await writing.commit(long)
-    (message,) = await retrying(database, claim)
-    assert message.startswith(f"p: {'x' * 199}… (code ECONN); ")

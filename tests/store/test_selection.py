@@ -11,7 +11,7 @@ from tarsy.resources import investigations
 from tarsy.store.base import databases
 from tarsy.store.fleet import catalogue
 from tarsy.store.reads import summaries
-from tarsy.transcript import admission, entries, timeline
+from tarsy.transcript import entries, timeline
 
 MCP = {"servers": [], "tools": {"deny": ["*.größe\x00"]}, "nativeTools": {"google_search": False}}
 KEPT = investigations.MCP.model_validate({**MCP, "tools": {"deny": ["*.größe\ufffd"]}})
@@ -36,25 +36,7 @@ async def test_each_worker_reads_what_the_alert_selected_and_its_first_claim_is_
     assert head.mcp == KEPT
 
 
-async def test_alert_without_tool_selection_begins_with_an_empty_log(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    assert (await queue.opened(database, await queue.claimed(database))).record.mcp is None
-    assert await queue.log(database, identity) == []
-
-
-async def test_refused_investigation_has_only_its_end_in_the_log(database: databases.Database) -> None:
-    refusal = admission.Refusal(reason="MCPSelectionInvalid", message="mcp.servers.0 references MCP server 'x'")
-    identity = await queue.admit(database, queue.subject(mcp=MCP), chain=refusal)
-    (only,) = await queue.log(database, identity)
-    assert isinstance(only.entry, entries.RunEnded)
-    details = await summaries.load(database, identity)
-    assert details is not None
-    assert (details.reason, details.message) == (refusal.reason, refusal.message)
-
-
-async def test_every_process_reads_the_latest_tools_of_servers(
-    database: databases.Database,
-) -> None:
+async def test_every_process_reads_the_latest_tools_of_servers(database: databases.Database) -> None:
     offered = [{"name": "get", "read_only": True, "description": ""}, {"name": "exec", "read_only": False}]
     for process, seconds, tools in (("1", 1, offered[:1]), ("2", 2, offered)):
         stopped = json.dumps({"stopped": [{"tool": "run", "pinned": "", "offered": "1"}]})

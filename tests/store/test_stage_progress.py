@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 from support import queue, stories
-from tarsy.resources import chains
 from tarsy.store.base import databases
 from tarsy.store.queue import questions
 from tarsy.store.reads import stage_rows
@@ -41,13 +40,6 @@ async def test_unreadable_chain_affects_no_other_investigation(database: databas
     await queue.execute(database, f"UPDATE investigations SET chain = CAST({broken} AS json)")  # noqa: S608 - our own
     progress = (await stage_rows.stage_progress(database, [identity]))[identity]
     assert (progress.chain, progress.stage_names) == (None, ("analysis",))
-
-
-async def test_a_nul_in_a_chain_does_no_harm(database: databases.Database) -> None:
-    agent = chains.Agent(name="Mine", custom_instructions="a\x00b\\u0000")
-    odd = queue.CHAIN.model_copy(update={"spec": queue.CHAIN.spec.model_copy(update={"agents": [agent]})})
-    identity = await queue.admit(database, chain=odd)
-    assert (await stage_rows.stage_progress(database, [identity]))[identity].chain == odd.spec
 
 
 async def test_conclusion_of_an_agent_is_its_last_answer_in_each_dialect(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 import pytest
 from support import queue, stories
 from tarsy.api.investigations import reads, traces
-from tarsy.serve import problems
 from tarsy.store.base import databases
 from tarsy.transcript import entries
 from tarsy.views import traces as trace_views
@@ -124,21 +123,7 @@ async def test_filters_keep_the_stages_and_executions_of_what_they_leave(databas
     assert await rows(database, identity, run=1) == []
 
 
-async def test_tool_call_begins_with_the_commit_of_the_answer_that_asked_for_it(database: databases.Database) -> None:
-    asked = stories.asks("k8s.pods_log")
-    log: Sequence[entries.Entry] = (stories.stage_started(), stories.started(), asked, stories.ran(asked))
-    identity = await written(database, iter((entry,) for entry in log))
-
-    listed = await rows(database, identity)
-
-    model, tool = (row for row in listed if row.n)
-    assert tool.started_at == model.ended_at
-    assert [row.outcome for row in listed if row.n is None] == [None, None], "both still run"
-
-
-async def test_search_finds_calls_by_text_in_one_part_of_the_log_after_another(
-    database: databases.Database,
-) -> None:
+async def test_search_finds_calls_by_text_in_one_part_of_the_log_after_another(database: databases.Database) -> None:
     asked = stories.asks("k8s.pods_log", "k8s.pods_list")
     ran = stories.ran(asked, 1, text='a "quoted" line\nOOMKilled')
     quiet = stories.ran(asked, 0, text="nothing")
@@ -158,13 +143,6 @@ async def test_search_finds_calls_by_text_in_one_part_of_the_log_after_another(
         assert first.more
         assert llm == models
         assert tool == [number * 2 for number in range(1, 301)]
-
-
-async def test_unknown_investigation_has_no_index(database: databases.Database) -> None:
-    with pytest.raises(problems.Problem, match="there is no investigation"):
-        await traces.read_index(database, UUID(int=7))
-    with pytest.raises(problems.Problem, match="there is no investigation"):
-        await traces.read_matches(database, UUID(int=7), needle="any", after=0)
 
 
 async def test_events_stand_at_their_executions_in_order_of_commits(database: databases.Database) -> None:

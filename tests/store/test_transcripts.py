@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 from support import exports, queue, stories
@@ -16,7 +15,7 @@ from tarsy.store.base import databases
 from tarsy.store.queue import work
 from tarsy.store.reads import log_entries, summaries, transcript_pages
 from tarsy.transcript import entries, messages
-from tarsy.views import investigations, timelines, transcripts
+from tarsy.views import investigations, transcripts
 from tarsy.views import traces as trace_views
 
 
@@ -69,45 +68,6 @@ async def test_pages_of_any_size_add_up_to_the_transcript_and_call_numbers_never
     for find, kind in ((traces.read_model_call, "llm"), (traces.read_tool_call, "tool")):
         with pytest.raises(problems.Problem, match=f"the trace has no {kind} call 99 yet"):
             await find(database, identity, number=99)
-
-
-async def test_no_page_is_empty_before_the_end(database: databases.Database) -> None:
-    silent = [stories.unanswered(call_number=call_number) for call_number in range(3)]
-    compacted = entries.ContextCompacted(execution="one", turn=3, results=("0.0",), tokens=9, limit=8)
-    ends: list[entries.Entry] = [
-        part
-        for name in ("b", "c", "d")
-        for part in (
-            stories.stage_started(name),
-            stories.started(name, stage=name, agent=None),
-            stories.ended(name),
-            stories.stage_ended(name),
-        )
-    ]
-    first: list[entries.Entry] = [
-        stories.stage_started(),
-        stories.started(),
-        *silent,
-        compacted,
-        stories.answers(call_number=3),
-        stories.ended(),
-    ]
-    identity = await written(database, [*first, stories.stage_ended(), *ends, stories.run_ended()])
-    for limit in (1, 2):
-        events = timelines.Timeline(events=[], last=0, more=True)
-        page, trace = (
-            transcripts.Messages(messages=[], last=0, more=True),
-            trace_views.Trace(calls=[], last=0, more=True),
-        )
-        while events.more:
-            events = await reads.read_timeline(database, identity, after=events.last, limit=limit)
-            assert events.events or not events.more
-        while page.more:
-            page = await reads.read_messages(database, identity, after=page.last, limit=limit)
-            assert page.messages or not page.more
-        while trace.more:
-            trace = await traces.read(database, identity, after=trace.last, limit=limit)
-            assert trace.calls or not trace.more
 
 
 async def test_an_export_is_of_the_moment_in_which_it_began(database: databases.Database) -> None:
@@ -181,17 +141,6 @@ async def test_secret_in_instructions_is_in_no_answer(database: databases.Databa
         assert "[MASKED" in answer
 
 
-async def test_markdown_export_shows_a_limited_number_of_executions_and_reports_the_limit(
-    database: databases.Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(export, "EXECUTIONS_MAX", 2)
-    head = await summaries.details(database, await written(database, side_by_side()))
-    assert head is not None
-    document = b"".join([piece async for piece in export.as_markdown(database, head)]).decode()
-    assert document.count("### Agent `KubernetesAgent-") == 2
-    assert "**2 executions are shown; the others are in the JSON export**" in document
-
-
 async def test_export_has_each_event_once(database: databases.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = await written(database, side_by_side())
     exported = await exports.whole(database, identity)
@@ -258,42 +207,3 @@ async def test_summary_is_a_model_call_of_the_trace_with_its_request(database: d
     texts = {sent.tool_call_id: sent.text for sent in read.request.messages if sent.role == "tool"}
     assert texts["0.0"].endswith("\ngrößer, 9,000 times"), "the agent read the summary"
     assert (texts["0.1"], texts["0.2"]) == (WHOLE[:2000], "web-0")
-
-
-async def test_tokens_of_summaries_are_counted_on_their_execution(database: databases.Database) -> None:
-    identity = await written(database, summed_up())
-    exported = await exports.whole(database, identity)
-    assert (exported.llm_calls, exported.total_tokens) == (4, 4 * stories.CALL.usage.total_tokens)
-    assert [event.type for event in exported.timeline].count("mcp_tool_summary") == 2
-    markdown = b"".join(
-        [piece async for piece in export.as_markdown(database, await head(database, identity))]
-    ).decode()
-    assert (
-        "A summary of the result of `0.0`, which the agent reads instead:\n\n```text\ngrößer, 9,000 times\n" in markdown
-    )
-
-
-async def head(database: databases.Database, identity: UUID) -> summaries.Details:
-    details = await summaries.details(database, identity)
-    assert details
-    return details
-
-
-async def test_full_result_of_eight_mebibytes_is_not_in_the_log(
-    database: databases.Database,
-) -> None:
-    """A reader of the log does not read it."""
-    asked = stories.asks("k8s.pods_log")
-    lines = "".join(
-        f"2026-11-21T20:00:{number % 60:02} web-{number} {number * 7919 % 1_000_003:x} ok\n"
-        for number in range(200_000)
-    )
-    full_log = lines[: 8 * 1024 * 1024]
-    identity = await queue.admit(database)
-    claim = await queue.claimed(database)
-    journal = await queue.opened(database, claim)
-    await journal.commit(stories.stage_started(), stories.started(), asked)
-    await journal.commit(stories.ran(asked, 0, text=full_log[: 64 * 1024], full_text=full_log))
-    assert await transcript_pages.full_result(database, identity, "one", "0.0") == full_log
-    ((read,),) = await queue.rows(database, "SELECT sum(octet_length(CAST(body AS text))) FROM entries")
-    assert read < 100_000

@@ -59,17 +59,6 @@ async def test_chain_with_fewest_running_goes_first_then_the_chain_waiting_longe
     assert await claimed_chains(database, 8) == "abcabaaa"
 
 
-async def test_chains_alternate_on_a_single_slot(database: databases.Database) -> None:
-    await admit(database, named("a"), 4)
-    await admit(database, named("b"), 3)
-    order = ""
-    for _ in range(6):
-        claim = await queue.claimed(database)
-        order += claim.chain
-        await end(database, claim)
-    assert order == "ababab"
-
-
 async def test_priority_goes_before_turns_of_chains(database: databases.Database) -> None:
     await admit(database, named("a"), 2)
     await admit(database, named("b"), priority=-1)
@@ -205,18 +194,6 @@ async def test_dead_worker_keeps_its_slot_and_a_takeover_needs_no_free_slot(data
     dead = await queue.claimed(database)
     await queue.let_leases_pass(database)
     assert [claim.investigation for claim in await claim_all(database)] == [dead.investigation]
-
-
-async def test_changed_limit_counts_at_once_for_waiting_investigations(database: databases.Database) -> None:
-    chain = named("a", maxRunning=1)
-    await admit(database, chain, 6)
-    assert len(await claim_all(database)) == 1
-    await turns.store_limits(database, "tarsy", {"a": 3}, known=["a"])
-    assert len(await claim_all(database)) == 2
-    await turns.store_limits(database, "tarsy", {"a": 1}, known=["a"])
-    assert await claim_all(database) == []
-    await turns.store_limits(database, "tarsy", {"a": None}, known=["a"])
-    assert len(await claim_all(database)) == 3
 
 
 async def test_limit_of_a_deleted_chain_stays_until_its_last_investigation_ends(database: databases.Database) -> None:

@@ -13,7 +13,6 @@ import pytest
 from support import exports, queue, stories
 from tarsy.resources import investigations
 from tarsy.store.base import databases
-from tarsy.store.queue import work
 from tarsy.transcript import entries, entry_versions, messages, tool_names
 from tarsy.views import transcripts
 
@@ -295,45 +294,6 @@ async def test_mcp_interactions_are_what_the_decoder_reads(database: databases.D
     }
 
 
-OF_ANOTHER_SHAPE = {
-    "null": "null",
-    "a list": "[]",
-    "a text": '"messages"',
-    "nothing in it": "{}",
-    "lists that are none": '{"messages": 5, "runs": "x", "call": [], "failure": 1}',
-}
-
-
-async def write_by_hand(database: databases.Database, body: str) -> None:
-    """An investigation with this body in an entry of each kind that a view reads."""
-    broken = await queue.admit(database)
-    for seq, kind in enumerate(("ExecutionStarted", *SHOWN), 1):
-        await queue.execute(
-            database,
-            """
-              INSERT INTO entries (investigation, seq, claim, kind, version, run, stage, execution, body)
-              VALUES (:id, :seq, 1, :kind, 1, 0, 'analysis', 'one', CAST(:body AS json))
-            """,
-            id=broken,
-            seq=seq,
-            kind=kind,
-            body=body,
-        )
-
-
-@pytest.mark.parametrize("body", OF_ANOTHER_SHAPE.values(), ids=OF_ANOTHER_SHAPE)
-async def test_scan_over_all_investigations_survives_a_body_of_another_shape(
-    database: databases.Database, body: str
-) -> None:
-    fine = await write_log(database)
-    before = {name: await view(database, name, fine) for name in VIEWS}
-    await write_by_hand(database, body)
-    for name in VIEWS:
-        counted = f"SELECT count(*) FROM {name} WHERE investigation = :id OR stage = ''"  # noqa: S608 - a test's own word
-        assert await queue.rows(database, counted, id=fine) == [(len(before[name]),)]
-        assert len(await queue.rows(database, f"SELECT * FROM {name}")) >= len(before[name])  # noqa: S608
-
-
 async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(database: databases.Database) -> None:
     identity = await write_log(database)
     before = {name: await view(database, name, identity) for name in VIEWS}
@@ -353,9 +313,3 @@ async def test_versions_and_kinds_that_a_view_does_not_know_are_not_in_it(databa
         database, "UPDATE entries SET kind = 'Pondered' WHERE seq % 3 = 0 AND seq > :told", told=len(LOG)
     )
     assert {name: await view(database, name, identity) for name in VIEWS} == before
-
-
-async def test_an_end_without_a_journal_is_in_the_log_and_in_no_view(database: databases.Database) -> None:
-    identity = await queue.admit(database)
-    await work.cancel(database, identity, why="user")
-    assert [await view(database, name, identity) for name in VIEWS] == [[], [], []]
