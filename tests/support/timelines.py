@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from support import stories
 from tarsy.resources import chains
-from tarsy.transcript import entries, messages, timeline_events
+from tarsy.transcript import entries, messages, timeline, timeline_events
 
 BEGAN = datetime(2026, 11, 21, 20, 0, tzinfo=UTC)
 CALL = entries.ModelCall(provider="google-default", model="gemini-2.5-flash", seconds=1.5)
@@ -16,6 +16,16 @@ MODEL = {"provider": "google-default", "model": "gemini-2.5-flash"}
 GET = messages.ToolCall(id="0.0", name="k8s.pods.get", arguments='{"name": "web-0"}')
 LIST = messages.ToolCall(id="0.1", name="k8s.list", arguments="{}")
 STARTED = entries.StageStarted(stage="look", clock=0.0)
+
+
+def of_facts(facts: Sequence[entries.Entry], *, execution: str = "") -> list[timeline_events.Event]:
+    """The timeline of these entries, all of one execution or of none."""
+    return timeline.fold(
+        [
+            entries.Logged(seq=seq, at=BEGAN, claim=1, run=0, stage="", execution=execution, entry=fact)
+            for seq, fact in enumerate(facts, 1)
+        ]
+    )
 
 
 def began(execution: str = "e0", *, index: int = 0) -> entries.ExecutionStarted:

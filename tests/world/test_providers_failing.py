@@ -37,7 +37,6 @@ def no_garbage_collector() -> Iterator[None]:
     [
         (model.HttpError(status=400), provider.FatalError, "400", "check model, thinking"),
         (model.HttpError(status=401), provider.FatalError, "401", "check api_key_env or api_key_file of"),
-        (model.HttpError(status=403), provider.FatalError, "403", "check api_key_env or api_key_file of"),
         (model.HttpError(status=404), provider.FatalError, "404", "check model and base_url of llm_providers.mine"),
         (
             model.HttpError(status=400, code="context_length_exceeded"),
@@ -46,11 +45,9 @@ def no_garbage_collector() -> Iterator[None]:
             "set context_tokens of llm_providers.mine",
         ),
         (model.HttpError(status=429, retry_after=7), provider.RetryableError, "429", ""),
-        (model.HttpError(status=500), provider.RetryableError, "500", ""),
-        (model.HttpError(status=503, retry_after=2), provider.RetryableError, "503", ""),
         (model.HttpError(status=529), provider.RetryableError, "529", ""),
     ],
-    ids=["400", "401", "403", "404", "overflow", "429", "500", "503", "529"],
+    ids=["400", "401", "404", "overflow", "429", "529"],
 )
 async def test_provider_error_is_reported_with_its_code_and_remedy(
     kind: kinds.Kind, fault: model.HttpError, raised: type[provider.ProviderError], code: str, words: str
@@ -83,16 +80,14 @@ async def test_the_key_is_in_no_message(kind: kinds.Kind) -> None:
         (model.StreamError(after=3), provider.RetryableError),
         (model.StreamError(error=model.HttpError(status=500), after=0), provider.RetryableError),
         (model.Garbage(), provider.RetryableError),
-        (model.Garbage(text="[]"), provider.RetryableError),
         (model.Garbage(text='{"type": 7, "choices": 7}'), provider.RetryableError),
-        (model.Garbage(text="[" * 100_000), provider.RetryableError),
         (model.Answer(text="no", finish="safety"), provider.RejectedError),
         (
             model.StreamError(error=model.HttpError(status=400, code="context_length_exceeded")),
             provider.ContextOverflowError,
         ),
     ],
-    ids=["cut at once", "cut", "error", "first an error", "garbage", "a list", "wrong", "deep", "filtered", "overflow"],
+    ids=["cut at once", "cut", "error", "first an error", "garbage", "wrong", "filtered", "overflow"],
 )
 async def test_stream_without_answer_is_raised_as_provider_error(
     kind: kinds.Kind, fault: model.Reply, raised: type[provider.ProviderError]

@@ -10,7 +10,7 @@ import base64
 import functools
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,14 +19,11 @@ import pytest
 from mcp import types
 from mcp.server import Server
 from support import leases
-from tarsy import slots
+from support.connected import Connected
 from tarsy.config.model import platforms
 from tarsy.engine import investigation
-from tarsy.masking import masker
 from tarsy.resources import chains
-from tarsy.tools import pins
-from tarsy.tools.servers import connection, health, listing, toolbox
-from tarsy.tools.transports import progress
+from tarsy.tools.servers import listing, toolbox
 from tarsy.transcript import entries, memory, messages, ports, record
 
 ARGUMENTS = {"type": "object", "properties": {"name": {"type": "string"}}}
@@ -134,35 +131,6 @@ class World:
     servers: dict[str, Connected] = field(default_factory=dict)
 
 
-class Connected(connection.Server):
-    """A server of the pool that is connected."""
-
-    def __init__(self, name: str, client: mcp.Client) -> None:
-        self.name = name
-        self.tools: Sequence[types.Tool] = OFFERS[name]
-        self.problem = self.tools_problem = ""
-        self.stopped: Mapping[str, pins.Stopped] = {}
-        self.timeout: float | None = None
-        self.is_child = False
-        self.reports = progress.Reports()
-        self.slots = slots.Slots(16)
-        self.calls = health.Calls()
-        self.mask = masker.Masker(groups=["security"]).text
-        self._session_client = client
-
-    async def client(self) -> mcp.Client:
-        return self._session_client
-
-    def report_broken(self, _: mcp.Client) -> None:
-        raise NotImplementedError
-
-    def acquire(self) -> None:
-        """It stays."""
-
-    def release(self) -> None:
-        """It stays."""
-
-
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
     """Both servers, connected, each in a task that owns it."""
@@ -189,7 +157,7 @@ async def world() -> AsyncIterator[World]:
         for name in OFFERS:
             connected: asyncio.Future[mcp.Client] = asyncio.get_running_loop().create_future()
             group.create_task(own(name, connected))
-            environment.servers[name] = Connected(name, await connected)
+            environment.servers[name] = Connected(name, await connected, OFFERS[name])
         yield environment
         done.set()
 

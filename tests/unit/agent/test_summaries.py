@@ -7,20 +7,19 @@ import itertools
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import executions
+from support import executions, timelines
 from support.executions import ID, says
 from support.masking import NO_SECRETS
 from tarsy import failpoints
 from tarsy.agent import loop, prompts, requests, summaries
 from tarsy.config import resolve
 from tarsy.config.model import context_windows, platforms
-from tarsy.transcript import entries, excerpts, memory, messages, ports, record, streams, timeline
+from tarsy.transcript import entries, excerpts, memory, messages, ports, record, streams
 from tarsy.transcript.kinds import registry, tool_calls
 
 LONG = "".join(f"web-{number % 7} restarted at {number}\n" for number in range(2000))
@@ -404,17 +403,12 @@ async def test_summary_is_streamed_under_the_id_of_its_event(
 
     await run(journal, model, summariser, toolbox, open_stream=open_stream)
     summary_events = [partial_event for partial_event in partial_events if partial_event.type == "mcp_tool_summary"]
-    timeline_events = timeline.fold([logged(seq, fact) for seq, fact in enumerate(journal.facts, 1)])
-    events = [event for event in timeline_events if event.type == "mcp_tool_summary"]
+    events = [event for event in timelines.of_facts(journal.facts, execution=ID) if event.type == "mcp_tool_summary"]
     assert {(partial_event.event, partial_event.text) for partial_event in summary_events} == {
         (event.id, event.content) for event in events
     }
     assert sorted(event.metadata["tool_name"] for event in events) == ["get", "list", "restart"]
     assert {event.status for event in events} == {"completed"}
-
-
-def logged(seq: int, fact: entries.Entry) -> entries.Logged:
-    return entries.Logged(seq=seq, at=datetime.now(UTC), claim=1, run=0, stage="", execution=ID, entry=fact)
 
 
 def test_event_reports_why_a_summary_failed() -> None:
@@ -423,7 +417,7 @@ def test_event_reports_why_a_summary_failed() -> None:
     entry = entries.ToolSummarised(
         execution=ID, turn=1, call_id="0.0", tool="k8s.get", word="w", failure=failure, call=call
     )
-    (event,) = timeline.fold([logged(1, entry)])
+    (event,) = timelines.of_facts([entry], execution=ID)
     assert (event.type, event.status, event.content) == ("mcp_tool_summary", "failed", "503")
     assert event.metadata == {"server_name": "k8s", "tool_name": "get", "provider": "p", "model": "m"}
 

@@ -83,24 +83,6 @@ async def test_key_that_is_added_while_it_is_handled_is_handled_once_more_and_ne
         assert gate.most_inside == {"a": 1, "b": 1, "end": 1}
 
 
-async def test_a_failing_key_is_tried_again_and_the_others_go_on() -> None:
-    tried: list[str] = []
-    done = asyncio.Event()
-
-    async def handle(key: str) -> None:
-        tried.append(key)
-        if key == "bad" and tried.count("bad") < 4:
-            raise RuntimeError("broken")
-        if tried.count("bad") == 4:
-            done.set()
-
-    async with running(handle) as queue:
-        queue.add("bad")
-        queue.add("good")
-        await done.wait()
-    assert (tried.count("bad"), tried.count("good")) == (4, 1)
-
-
 @pytest.mark.leaps
 async def test_retry_delays_double_up_to_maximum_and_reset_after_success(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -6,7 +6,6 @@ import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from tarsy_dev import cache
 
 
@@ -25,16 +24,6 @@ def test_folder_is_made_once_for_two_concurrent_requests(tmp_path: Path) -> None
     assert [future.result() for future in wanted] == [tmp_path / "tool-1"] * 2
     assert len(made) == 1
     assert (tmp_path / "tool-1" / "program").exists()
-
-
-def test_a_failure_leaves_nothing_that_looks_made(tmp_path: Path) -> None:
-    def fail(folder: Path) -> None:
-        (folder / "half").touch()
-        raise RuntimeError("the compiler was killed")
-
-    with pytest.raises(RuntimeError, match="compiler"):
-        cache.made(tmp_path / "tool-1", fail, notice="making a tool")
-    assert [path.name for path in tmp_path.iterdir()] == ["tool-1.lock"]
 
 
 def test_a_run_that_is_killed_while_it_makes_a_folder_is_no_hindrance_to_the_next(tmp_path: Path) -> None:

@@ -308,12 +308,13 @@ async def test_a_takeover_at_any_commit_ends_in_the_same_record(
     script: tuple[messages.Message | messages.Failure, ...],
     toolbox: memory.DictToolbox,
 ) -> None:
-    faultless = memory.MemoryJournal(snapshot)
+    faultless = Batches(snapshot)
     models = {"first": memory.ScriptedModel(*script), "second": memory.ScriptedModel(*CONCLUDES)}
     spare = memory.DictToolbox(toolbox.answers, writing=["k8s.restart"])
     await investigation.run(
         runtime=replace(runtime, model=models.__getitem__, toolbox=lambda *_: spare), journal=faultless
     )
+    assert len(faultless.commits) == COMMITS, "no crash is left out"
     with CRASHED:
         await investigation.run(runtime=runtime, journal=doomed_journal)
     second = memory.MemoryJournal(snapshot, *journal.facts)
@@ -322,16 +323,6 @@ async def test_a_takeover_at_any_commit_ends_in_the_same_record(
     task = str(second.record.stages["analysis"].agents[0].log[1].text)
     assert (f"- k8s.restart: {loop.IN_DOUBT}" in task) == has_doubts(second.record)
     assert Counter(call.name for call in toolbox.called)["k8s.restart"] <= 1
-
-
-@pytest.mark.parametrize("crash", [(COMMITS + 1, "before")])
-async def test_the_takeovers_above_are_all_that_there_are(
-    runtime: ports.Runtime, doomed_journal: ports.Journal
-) -> None:
-    await investigation.run(runtime=runtime, journal=doomed_journal)
-    assert doomed_journal.record.ended
-    with CRASHED:
-        await doomed_journal.commit()
 
 
 @pytest.mark.parametrize("script", [BREAKS])

@@ -9,11 +9,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from support import timelines
 from tarsy import failpoints
 from tarsy.config.model import platforms
 from tarsy.engine import handover, investigation, reading_tools, recheck
 from tarsy.resources import chains, investigations
-from tarsy.transcript import entries, memory, messages, ports, record, timeline
+from tarsy.transcript import entries, memory, messages, ports, record
 
 POD = 'apiVersion: v1\nkind: Pod\nmetadata:\n  name: web-0\n  resourceVersion: "{version}"\nspec:\n  image: {image}\n'
 LINES = "2026-11-25T07:22:24Z fatal: no memory\n"
@@ -143,11 +144,7 @@ async def test_an_unchanged_cluster_ends_it_without_a_model(world: World, snapsh
 
 def recheck_event(journal: memory.MemoryJournal) -> str:
     """The text of the one event of the timeline about the recheck."""
-    log = [
-        entries.Logged(seq=seq, at=datetime.now(UTC), claim=1, run=0, stage="", execution="", entry=entry)
-        for seq, entry in enumerate(journal.facts, 1)
-    ]
-    (event,) = [event for event in timeline.fold(log) if event.type == "recheck"]
+    (event,) = [event for event in timelines.of_facts(journal.facts) if event.type == "recheck"]
     return event.content
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
+from support import timelines
 from tarsy import failpoints
 from tarsy.agent import prompts
 from tarsy.config.model import platforms
 from tarsy.engine import chat, investigation, runbook
 from tarsy.resources import chains
-from tarsy.transcript import entries, memory, messages, nesting, ports, record, timeline, timeline_events
+from tarsy.transcript import entries, memory, messages, nesting, ports, record, timeline_events
 from tarsy.transcript.kinds import registry
 
 URL = "https://github.com/o/r/blob/main/crash.md"
@@ -75,12 +75,7 @@ def read(task: str) -> str:
 
 def runbook_events(journal: memory.MemoryJournal) -> list[timeline_events.Event]:
     """The events of its runbook."""
-    log = [
-        entries.Logged(seq=seq, at=datetime.now(UTC), claim=1, run=0, stage="", execution="", entry=entry)
-        for seq, entry in enumerate(journal.facts, 1)
-        if isinstance(entry, entries.RunbookRead)
-    ]
-    return timeline.fold(log)
+    return timelines.of_facts([fact for fact in journal.facts if isinstance(fact, entries.RunbookRead)])
 
 
 async def test_runbook_is_fetched_once_before_first_stage_and_read_by_every_stage(

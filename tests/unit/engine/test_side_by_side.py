@@ -24,6 +24,7 @@ from support.crew import (
     THIRD,
     TOOLS,
     UNKNOWN,
+    Batches,
     Crew,
     Script,
     Shop,
@@ -493,13 +494,14 @@ async def test_a_crash_at_any_commit_of_three_ends_in_the_same_ends_and_no_commi
     shop: Shop,
     seed: int,
 ) -> None:
-    faultless = memory.MemoryJournal(snapshot)
+    faultless = Batches(snapshot)
     models: dict[str, ports.Model] = {
         "first": Crew(BUSY),
         "second": memory.ScriptedModel(asks("k8s.get"), says("Raise the memory limit.")),
     }
     await investigation.run(runtime=replace(runtime, model=models.__getitem__, toolbox=Shop(TOOLS)), journal=faultless)
     assert stage_end(faultless).message == f"{THIRD}: the key is invalid"
+    assert len(faultless.commits) == COMMITS, "no crash is left out"
 
     crew.meanwhile = shop.working = shuffled(seed)
     with CRASHED:
@@ -532,13 +534,3 @@ async def test_a_crash_at_any_commit_of_three_ends_in_the_same_ends_and_no_commi
     sent = Counter([*crew.asked, *shop.called])
     assert max(sent.values()) <= 2
     assert all(sent[write] <= 1 for write in writes), "a write was repeated"
-
-
-@WITH_TOOLS
-@pytest.mark.parametrize("scripts", [BUSY])
-@pytest.mark.parametrize("crash", [(COMMITS + 1, "before")])
-async def test_the_crashes_above_are_all_that_there_are(runtime: ports.Runtime, doomed_journal: ports.Journal) -> None:
-    await investigation.run(runtime=runtime, journal=doomed_journal)
-    assert doomed_journal.record.ended
-    with CRASHED:
-        await doomed_journal.commit()

@@ -301,9 +301,9 @@ KINDS: list[tuple[dict[str, Any], Script, int]] = [
 
 
 @pytest.mark.parametrize(
-    ("block", "second_script", "crash"),
+    ("block", "second_script", "commits", "crash"),
     [
-        (block, answers, (at, when))
+        (block, answers, commits, (at, when))
         for block, answers, commits in KINDS
         for at in range(1, commits + 1)
         for when in ("before", "after")
@@ -317,10 +317,12 @@ async def test_a_takeover_at_any_commit_ends_in_the_same_record(
     script: Script,
     second_script: Script,
     second_model: memory.ScriptedModel,
+    commits: int,
 ) -> None:
-    faultless = memory.MemoryJournal(snapshot)
+    faultless = Batches(snapshot)
     models = {"first": memory.ScriptedModel(*script), "second": memory.ScriptedModel(*second_script)}
     await investigation.run(runtime=replace(runtime, model=models.__getitem__), journal=faultless)
+    assert len(faultless.commits) == commits, "no crash is left out"
     with CRASHED:
         await investigation.run(runtime=runtime, journal=doomed_journal)
     second = memory.MemoryJournal(snapshot, *journal.facts)
@@ -331,18 +333,6 @@ async def test_a_takeover_at_any_commit_ends_in_the_same_record(
     assert second.record.executions == faultless.record.executions
     assert summary_execution(second)
     assert len(second_model.requests) - asked == (bool(second_script) and not has_ended)
-
-
-@pytest.mark.parametrize(
-    ("block", "second_script", "crash"), [(b, answers, (n + 1, "before")) for b, answers, n in KINDS]
-)
-async def test_the_takeovers_above_are_all_that_there_are(
-    runtime: ports.Runtime, doomed_journal: ports.Journal
-) -> None:
-    await investigation.run(runtime=runtime, journal=doomed_journal)
-    assert doomed_journal.record.ended
-    with CRASHED:
-        await doomed_journal.commit()
 
 
 @pytest.mark.parametrize(

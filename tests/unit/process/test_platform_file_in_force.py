@@ -168,22 +168,6 @@ async def test_platform_file_that_cannot_be_put_in_force_changes_nothing_and_is_
     assert (now.notes(), now.number, "good" in now.platform.agents) == ([], 1, True)
 
 
-async def test_unused_runbook_token_is_reported_until_repositories_are_listed(
-    now: platform_file.PlatformFile, file: Path
-) -> None:
-    write(file, "runbooks: {token_env: T_KEN}\n")
-    await settle(now)
-    (fact,) = now.facts()
-    assert isinstance(fact.detail, component_states.Configuration)
-    (problem,) = fact.detail.problems
-    assert problem.message.startswith("runbooks.token_repositories is empty: the token is sent nowhere")
-    write(file, "runbooks: {token_env: T_KEN, token_repositories: [o/*]}\n")
-    await settle(now)
-    (fact,) = now.facts()
-    assert isinstance(fact.detail, component_states.Configuration)
-    assert fact.detail.problems == ()
-
-
 def test_every_configurable_log_level_belongs_to_an_existing_package() -> None:
     for room in get_args(platforms.Room):
         assert importlib.util.find_spec(f"tarsy.{room}"), room

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,11 @@ import pytest
 from mcp import types
 from mcp.server import Server
 from support import leases, scrapes
+from support.connected import Connected
 from support.masking import NO_SECRETS
-from tarsy import slots
 from tarsy.config.model import platforms
 from tarsy.masking import masker
-from tarsy.tools import pins
-from tarsy.tools.servers import connection, health, listing, toolbox
-from tarsy.tools.transports import progress
+from tarsy.tools.servers import health, listing, toolbox
 from tarsy.transcript import messages, ports
 
 PLATFORM = platforms.Platform.model_validate(
@@ -101,41 +99,6 @@ async def _call(_: object, asked: types.CallToolRequestParams) -> types.CallTool
     return types.CallToolResult(content=[types.TextContent(type="text", text=f"{asked.name} {arguments}")])
 
 
-class Connected(connection.Server):
-    """A server of the pool, with `client` or still without."""
-
-    def __init__(self, name: str, client: mcp.Client | None) -> None:
-        self.name = name
-        self.tools: Sequence[types.Tool] = TOOLS
-        self.problem = "" if client else "is not connected yet"
-        self.tools_problem = ""
-        self.timeout: float | None = None
-        self.is_child = True
-        self.stopped: Mapping[str, pins.Stopped] = {}
-        self.reports = progress.Reports()
-        self.broken: list[mcp.Client] = []
-        self.users = 0
-        self.slots = slots.Slots(2)
-        self.calls = health.Calls()
-        self.mask = masker.Masker(groups=["security"]).text
-        self._client = client
-
-    async def client(self) -> mcp.Client:
-        if self._client is None:
-            await asyncio.Event().wait()
-        assert self._client is not None
-        return self._client
-
-    def report_broken(self, client: mcp.Client) -> None:
-        self.broken.append(client)
-
-    def acquire(self) -> None:
-        self.users += 1
-
-    def release(self) -> None:
-        self.users -= 1
-
-
 @pytest.fixture
 async def k8s() -> AsyncIterator[Connected]:
     """A connected server; its client has an owner task, as in the pool, because one task must enter and leave it."""
@@ -150,7 +113,7 @@ async def k8s() -> AsyncIterator[Connected]:
 
     async with asyncio.TaskGroup() as group:
         group.create_task(own())
-        yield Connected("k8s", await connected)
+        yield Connected("k8s", await connected, TOOLS)
         done.set()
 
 
@@ -158,7 +121,7 @@ async def k8s() -> AsyncIterator[Connected]:
 def box(k8s: Connected, monkeypatch: pytest.MonkeyPatch) -> toolbox.PoolToolbox:
     monkeypatch.setattr(health, "AWAY_SECONDS", 0.0)
     limits = platforms.Limits.model_validate({"tool_call": "20s"})
-    return toolbox.PoolToolbox([k8s, Connected("prometheus", None)], limits=limits, selection=ALL)
+    return toolbox.PoolToolbox([k8s, Connected("prometheus", None, TOOLS)], limits=limits, selection=ALL)
 
 
 def call(name: str, arguments: str = '{"name": "web-0"}') -> messages.ToolCall:

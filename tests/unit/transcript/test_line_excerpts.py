@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
-from types import FrameType
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import steps
 from tarsy.transcript import line_excerpts
 
 HEADER = "[an excerpt]"
@@ -118,24 +116,9 @@ def test_words_that_stand_everywhere_or_are_short_or_numbers_are_no_reason() -> 
     assert len(line_excerpts.words(" ".join(f"word{number}" for number in range(9_999)))) == line_excerpts.WORDS_MAX
 
 
-def steps(text: str) -> int:
-    """The lines of the module's code that are run for an excerpt."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
-        if frame.f_code.co_filename != line_excerpts.__file__:
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        line_excerpts.choose(text, 4_000, alert_words=frozenset({"web-0", "shop"}))
-    finally:
-        sys.settrace(before)
-    return count
+def lines_of(text: str) -> int:
+    """The lines of code that are run for an excerpt."""
+    return steps.count(lambda: line_excerpts.choose(text, 4_000, alert_words=frozenset({"web-0", "shop"})))
 
 
 @pytest.mark.parametrize(
@@ -146,12 +129,12 @@ def steps(text: str) -> int:
 def test_work_grows_no_faster_than_the_text(line: str) -> None:
     """The expressions, which are linear, are apart from this: none can match a text in two ways."""
     half = line * (6_000 // len(line))
-    assert steps(half * 4) <= 4.4 * steps(half) + 2_000
+    assert lines_of(half * 4) <= 4.4 * lines_of(half) + 2_000
 
 
 def test_many_short_lines_cost_no_more_than_so_many_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_excerpts, "UNITS_MAX", 1_000)
     text = "\n" * 20_000
     rendered, chosen = excerpt(text)
-    assert steps(text) < 100 * line_excerpts.UNITS_MAX
+    assert lines_of(text) < 100 * line_excerpts.UNITS_MAX
     assert line_excerpts.whole(rendered, chosen, line_excerpts.rest(text, chosen)) == text

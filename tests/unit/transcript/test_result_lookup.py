@@ -87,12 +87,10 @@ def test_search_ends_at_its_time_limit_and_reports_where_it_stopped() -> None:
     ("pattern", "problem"),
     [
         ("", "'pattern' is empty"),
-        ("(", "'pattern' is no RE2 pattern: missing ): ("),
         ("(?=a)", "RE2 has no look-around"),
         (r"(a)\1", "'pattern' is no RE2 pattern"),
         ("a" * 501, "'pattern' has 501 characters: at most 500 are allowed"),
         ("((a{1,30}){1,30})", "'pattern' is too complex"),
-        ("a{1,2000}", "invalid repetition size"),
         ("\ud83d(", "'pattern' is no RE2 pattern"),
     ],
 )
@@ -137,8 +135,6 @@ def test_lines_are_read_by_their_numbers() -> None:
     ("request_", "problem"),
     [
         ({"first": 1_001}, "'from' is 1001: the result has 1000 lines, the first of which is 1"),
-        ({"first": 0}, "'from' is 0"),
-        ({"first": -5}, "'from' is -5"),
         ({"first": 10, "last": 9}, "'to' is 9: it must be at least 'from', which is 10"),
         ({"character": 99}, "'character' is 99: line 1 has 4 characters"),
     ],

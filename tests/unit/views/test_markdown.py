@@ -210,16 +210,6 @@ def test_markdown_document_matches_the_golden_file() -> None:
     assert document == GOLDEN.read_text()
 
 
-def test_text_shared_by_prompts_is_shown_once() -> None:
-    document = written()
-    assert document.count(RULES) == 1
-    for execution in ("one", "two", "three"):
-        assert document.count(f"You are the agent of {execution}.") == 1
-    common = f"\n{RULES}\n\nBe brief."
-    note = f"Left out: {len(common)} characters that stand in the prompt of `KubernetesAgent-1`, execution `one`."
-    assert document.count(note) == 2
-
-
 def test_a_long_prompt_is_cut_with_a_note_and_remembered_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markdown, "REMEMBERED_MAX", 100)
     text = "".join(f"line {number}\n" for number in range(3_000))
@@ -231,16 +221,6 @@ def test_a_long_prompt_is_cut_with_a_note_and_remembered_in_part(monkeypatch: py
     assert f"Cut: 8,000 of {len(text):,} characters are shown; `GET {path}` has all." in section
     assert section.count("\nline 0\n") == 1, "what is remembered is left out the second time"
     assert section.count("\nline 200\n") == 2
-
-
-def test_cut_text_names_the_path_of_the_complete_text() -> None:
-    result = "".join(f"line {number}\n" for number in range(3_000))
-    document = written(result=result)
-    assert result[: markdown.SHOWN_MAX] in document
-    assert result[: markdown.SHOWN_MAX + 1] not in document
-    path = f"/api/v1/investigations/{uuid.UUID(int=7)}/trace/tool/4"
-    assert f"Cut: 8,000 of {len(result):,} characters are shown; `GET {path}` has all." in document
-    assert "10,000 executions are shown; the others are in the JSON export" in document
 
 
 PIECES = (
