@@ -13,7 +13,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 from support import loglines, queue, scrapes, stories
-from support.supervisors import run_next, supervisor
+from support.supervisors import hold_next, run_next, supervisor
 from tarsy.resources import chains
 from tarsy.store.base import databases, hints, notify
 from tarsy.store.queue import work
@@ -109,7 +109,7 @@ async def test_heartbeat_that_finds_the_lease_of_an_ended_run_over_interrupts_no
     """The end of a run ends its lease, and a heartbeat may come before the worker has removed it."""
     await admitted(database, queue.chain(stages=[{"name": STAGE, "agent": "KubernetesAgent"}]))
     worker = supervisor(database, Model(done))
-    held = worker.lease_manager.hold(await queue.claimed(database), sent=time.monotonic())
+    held = await hold_next(worker)
     since = scrapes.Since()
     listening = await asyncpg.connect(database.url)
     hinted: asyncio.Queue[str] = asyncio.Queue()

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from support import live_texts, queue, stories, watching
 from support.watched_api import ASKED, STORY, World, eventually, listening, slow_reader
-from tarsy.live import web_socket_protocol
+from tarsy.live import subscriptions, web_socket_protocol
 from tarsy.serve import answers
 from tarsy.serve import connections as protocols
 from tarsy.transcript import ports
@@ -269,6 +269,30 @@ async def test_frames_of_every_kind_are_counted_and_none_is_parsed_beyond_the_li
                     await loop.sock_sendall(flooding, flood)
                 pytest.fail("16 MiB of it were taken")
     assert parsed < 2 * web_socket_protocol.FRAMES_BURST
+
+
+async def test_live_connections_leave_connections_for_other_requests(
+    watched: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "CONNECTIONS_MAX", 2)
+    async with aiohttp.ClientSession() as session:
+        events = f"{watched.url}{watched.path}/events"
+        async with watching.watching(watched.url), session.get(events) as first:
+            assert first.status == 200
+            assert (await watching.refused(watched.url))[0] == 503
+            async with session.get(events) as other:
+                assert (other.status, other.headers["Retry-After"]) == (503, "10")
+            async with session.get(f"{watched.url}/healthz") as response:
+                assert response.status == 200
+
+        async def again() -> None:
+            while True:
+                async with session.get(events) as response:
+                    if response.status == 200:
+                        return
+
+        async with patience.limit():
+            await again()
 
 
 async def test_connection_has_a_limit_of_subscriptions_and_each_channel_once(watched: World) -> None:

@@ -35,9 +35,14 @@ def supervisor(
 
 async def run_next(worker: run.Supervisor) -> work.Claim:
     """Claim what comes next, which is there, and run it as far as it goes."""
-    claim = await queue.claimed(worker.database)
-    await worker.run(worker.lease_manager.hold(claim, sent=time.monotonic()))
-    return claim
+    lease = await hold_next(worker)
+    await worker.run(lease)
+    return lease.claim
+
+
+async def hold_next(worker: run.Supervisor) -> leases.Lease:
+    """Claim what comes next, which is there."""
+    return worker.lease_manager.hold(await queue.claimed(worker.database), sent=time.monotonic())
 
 
 def claims(worker: run.Supervisor) -> claimer.Claimer:

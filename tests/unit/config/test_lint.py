@@ -170,6 +170,15 @@ def places(document: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [at, *(location for key, value in below for location in places(value, (*at, key)))]
 
 
+def test_reference_of_a_chain_without_a_name_has_a_subject(builtin: platforms.Platform) -> None:
+    text = mutations.CHAIN.replace("  name: pod-crash\n", "", 1).replace(
+        "llmProvider: google-default", "llmProvider: x"
+    )
+    assert any(
+        re.match(r"f:\d+: The chain references unknown LLM provider 'x'", each) for each in linted(text, builtin)
+    )
+
+
 @pytest.mark.parametrize("kind", ["chain", "platform"])
 @given(data=st.data())
 def test_any_written_value_is_accepted_or_reported_with_its_line(kind: str, data: st.DataObject) -> None:
