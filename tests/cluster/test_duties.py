@@ -12,16 +12,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import sqlalchemy
 from support import accounts, manifests, queue, stories
+from support.masking import NO_SECRETS
 from tarsy.config.check import chain_index
 from tarsy.config.model import platforms
-from tarsy.controller import duties, investigations
+from tarsy.controller import duties, investigation_statuses, investigations
 from tarsy.kube import calls, client, objects, rights
 from tarsy.resources import investigations as kind
 from tarsy.resources import namespaces
 from tarsy.store.base import databases
 from tarsy.store.fleet import leader
-from tarsy.store.queue import questions
+from tarsy.store.queue import questions, work
 from tarsy.store.reads import summaries
 from tarsy_dev import patience
 from tarsy_dev.controlplane import Administrator
@@ -243,3 +245,30 @@ async def test_a_cancel_by_spec_reaches_the_store_and_the_generation_is_noted(
     summary = await summaries.load(database, UUID(uid))
     assert summary is not None
     assert (summary.generation, summary.reason) == (2, "CancelledByUser")
+
+
+async def test_status_written_after_its_object_was_read_is_not_taken_for_a_restored_cluster(
+    world: World, cluster: client.Cluster, database: databases.Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def write_status(summary: summaries.Summary) -> None:
+        status = investigation_statuses.build(summary, secrets=NO_SECRETS)
+        where = {"namespace": summary.namespace, "name": summary.name, "uid": str(summary.id)}
+        assert await objects.apply_status(cluster, **where, status=status) == "written"
+        await work.projected(database, summary.id, revision=summary.revision)
+
+    uid = UUID(world.investigate("web-crash"))
+    await world.duties.resync()
+    await world.until(str(uid), None)
+    await write_status(await queue.summary(database, uid))
+    await (await queue.opened(database, await queue.claimed(database))).commit(stories.run_ended())
+    ended = await queue.summary(database, uid)
+    async with database.begin() as connection:
+        await connection.execute(sqlalchemy.text("LOCK TABLE investigations"))
+        key = investigations.Key(namespace=cluster.served.own, name="web-crash", uid=str(uid))
+        reconciling = asyncio.create_task(world.reconciler.reconcile(key))
+        await queue.blocked(database)  # it has read the object, whose status does not show the end
+        await write_status(ended)
+    await reconciling
+    after = await queue.summary(database, uid)
+    assert (after.revision, after.stale) == (ended.revision, False)
+    assert "restored" not in caplog.text

@@ -121,13 +121,23 @@ class Reconciler:
 
     async def _align(self, fetched: investigations.AlertInvestigation) -> None:
         """Notice that the database, or the cluster, was restored, and have the status written again."""
-        metadata, sequence = fetched.metadata, fetched.written.sequence
-        if sequence and (older := await restored.align(self._database, UUID(metadata.uid), sequence=sequence)):
+        metadata, identity = fetched.metadata, UUID(fetched.metadata.uid)
+        if not fetched.written.sequence:
+            return
+        misfit = await restored.align(self._database, identity, sequence=fetched.written.sequence)
+        if misfit and misfit.older == "cluster":  # or a status was written since the object was read: read it again
+            again = await objects.get_investigation(self._cluster, namespace=metadata.namespace, name=metadata.name)
+            if again is None or again.metadata.uid != metadata.uid:
+                return
+            misfit = await restored.align(
+                self._database, identity, sequence=again.written.sequence, recorded=misfit.revision
+            )
+        if misfit:
             log_fields = {"investigation": f"{metadata.namespace}/{metadata.name}", "uid": metadata.uid}
             log.warning(
                 "the %s was restored to an earlier time: the status is written again",
-                older,
-                extra={"action": "status_aligned", "older": older, **log_fields},
+                misfit.older,
+                extra={"action": "status_aligned", "older": misfit.older, **log_fields},
             )
 
     async def _report_lost(self, fetched: investigations.AlertInvestigation) -> None:
